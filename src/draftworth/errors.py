@@ -1,0 +1,93 @@
+"""Every error a user can meet, with the exit code it ends in.
+
+DraftworthError
+├── UsageError          1  what was asked for cannot be understood: a file, a field, a flag
+├── RefusedError        2  understood, but refused before anything was changed
+├── InterruptedTrial    6  a person or the host ended the trial; the service is back
+├── TrialError          6  the trial could not be measured; the service is back
+│   ├── ServerStartError   a server did not start, or not in time
+│   ├── ServerDiedError    a server ended while it was needed
+│   └── MeasureError       too many requests failed, or an answer could not be read
+├── NotRestoredError    4  the original service is NOT back; carries the commands that bring it back
+└── (anything else)     5  a bug in Draftworth
+"""
+
+from collections.abc import Sequence
+
+EXIT_DONE = 0
+EXIT_USAGE = 1
+EXIT_REFUSED = 2
+EXIT_INCONCLUSIVE = 3
+EXIT_NOT_RESTORED = 4
+EXIT_UNEXPECTED = 5
+EXIT_NOT_MEASURED = 6
+
+
+class DraftworthError(Exception):
+    """An expected failure: its text is enough, in one line that says what, where and what to do."""
+
+    exit_code = EXIT_UNEXPECTED
+
+
+class UsageError(DraftworthError):
+    """What was asked for cannot be understood."""
+
+    exit_code = EXIT_USAGE
+
+
+class RefusedError(DraftworthError):
+    """Refused in preflight; nothing was changed."""
+
+    exit_code = EXIT_REFUSED
+
+
+class TrialError(DraftworthError):
+    """The trial could not be measured."""
+
+    exit_code = EXIT_NOT_MEASURED
+
+
+class InterruptedTrial(TrialError):  # noqa: N818 - an interruption is not an error of anybody
+    """A person or the host ended the trial before it was complete."""
+
+
+class ServerStartError(TrialError):
+    """A server did not start, or not before its deadline.
+
+    Attributes:
+        tail: the last lines the server itself printed.
+    """
+
+    def __init__(self, message: str, tail: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.tail = tuple(tail)
+
+
+class ServerDiedError(TrialError):
+    """A server ended while it was needed.
+
+    Attributes:
+        tail: the last lines the server itself printed.
+    """
+
+    def __init__(self, message: str, tail: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.tail = tuple(tail)
+
+
+class MeasureError(TrialError):
+    """Too many requests failed, or an answer could not be read."""
+
+
+class NotRestoredError(DraftworthError):
+    """The original service is not back.
+
+    Attributes:
+        commands: shell commands that bring it back, in order.
+    """
+
+    exit_code = EXIT_NOT_RESTORED
+
+    def __init__(self, message: str, commands: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.commands = tuple(commands)

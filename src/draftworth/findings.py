@@ -1,0 +1,120 @@
+"""Everything Draftworth may remark about a trial, in one typed list, each with its advice.
+
+A finding never hides in a number: it is stored in the record, printed and shown in the report.
+`breach` overrides the verdict, `warning` weakens it, `info` explains it.
+"""
+
+from enum import StrEnum
+from typing import Literal
+
+from draftworth.models import Frozen
+
+Severity = Literal["info", "warning", "breach"]
+
+
+class Code(StrEnum):
+    """What can be found. The value is stable: scripts may match on it."""
+
+    COUNTER_RESET = "counter_reset"
+    FOREIGN_REQUESTS = "foreign_requests"
+    METRICS_MISSING = "metrics_missing"
+    COUNTS_DISAGREE = "counts_disagree"
+    NOTHING_DRAFTED = "nothing_drafted"
+    BASELINE_DRIFT = "baseline_drift"
+    BASELINE_SPECULATES = "baseline_speculates"
+    FEW_PAIRS = "few_pairs"
+    FEW_STARTS = "few_starts"
+    REQUESTS_FAILED = "requests_failed"
+    LENGTHS_DIFFER = "lengths_differ"
+    APPROXIMATE_TOKENS = "approximate_tokens"
+    SPECULATION_OFF = "speculation_off"
+    OUTPUT_DIVERGED = "output_diverged"
+    OUTPUT_SUSPECT = "output_suspect"
+    OUTPUT_UNCHECKED = "output_unchecked"
+    CONFOUNDED = "confounded"
+    LEFTOVERS = "leftovers"
+
+
+_ADVICE: dict[Code, tuple[Severity, str]] = {
+    Code.COUNTER_RESET: (
+        "warning",
+        "the server restarted or was reset during the measurement; its counts were dropped: run the trial again",
+    ),
+    Code.FOREIGN_REQUESTS: (
+        "warning",
+        "somebody else used the server while it was measured; run the trial when it is idle, or drain it first",
+    ),
+    Code.METRICS_MISSING: (
+        "warning",
+        "acceptance is not known; start the server without --disable-log-stats and with its /metrics reachable",
+    ),
+    Code.COUNTS_DISAGREE: (
+        "warning",
+        "the server's totals and its per-request figures differ; trust the ratio of TPOT, not the acceptance",
+    ),
+    Code.NOTHING_DRAFTED: (
+        "warning",
+        "the variant never drafted a token: this measures what switching speculation on costs, not what it gains",
+    ),
+    Code.BASELINE_DRIFT: (
+        "warning",
+        "the baseline itself changed between its two measurements; look for other load, clocks or heat, and repeat",
+    ),
+    Code.BASELINE_SPECULATES: (
+        "warning",
+        "the baseline drafts tokens too; this compares two ways to speculate, not speculation with none",
+    ),
+    Code.FEW_PAIRS: ("info", "too few prompts for an interval; raise workload.prompts_per_category"),
+    Code.FEW_STARTS: (
+        "info",
+        "each arm was started fewer than three times, so the interval is widened by the stated restart prior",
+    ),
+    Code.REQUESTS_FAILED: ("warning", "failed requests are kept as rows and left out of every time"),
+    Code.LENGTHS_DIFFER: (
+        "info",
+        "the arms wrote different numbers of tokens; TPOT is per token, so the ratio stands, but prompts weigh differently",
+    ),
+    Code.APPROXIMATE_TOKENS: (
+        "warning",
+        "the server reported neither usage nor token ids; tokens were approximated and every time per token with them",
+    ),
+    Code.SPECULATION_OFF: (
+        "warning",
+        "the server started without the speculation it was asked for; see the log line named here",
+    ),
+    Code.OUTPUT_DIVERGED: (
+        "breach",
+        "the variant writes tokens the baseline model would not: do not adopt it, whatever its speed",
+    ),
+    Code.OUTPUT_SUSPECT: (
+        "warning",
+        "a few of the variant's tokens lie beyond near ties, too few to be sure; repeat with more prompts",
+    ),
+    Code.OUTPUT_UNCHECKED: (
+        "warning",
+        "the variant's output was not checked against the baseline; do not adopt it on speed alone",
+    ),
+    Code.CONFOUNDED: (
+        "warning",
+        "the arms differ in more than what was declared; part of the difference may come from this",
+    ),
+    Code.LEFTOVERS: ("warning", "something of a stopped server stayed behind and was removed, or is named here"),
+}
+
+
+class Finding(Frozen):
+    """One remark, with what to do about it."""
+
+    code: Code
+    severity: Severity
+    message: str
+    """What was seen, with figures."""
+    advice: str
+    arm: str | None = None
+    """The arm it was seen in, or None for the trial as a whole."""
+
+
+def find(code: Code, message: str, *, arm: str | None = None) -> Finding:
+    """Build a finding with the severity and advice its code always has."""
+    severity, advice = _ADVICE[code]
+    return Finding(code=code, severity=severity, message=message, advice=advice, arm=arm)
