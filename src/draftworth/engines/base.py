@@ -146,17 +146,32 @@ class Engine(Protocol):
             RefusedError: the command has no place where arguments can go.
         """
 
+    def without_placeholder(self, command: Sequence[str]) -> tuple[str, ...]:
+        """Return the command for an arm that does not speculate: a `{speculative_args}` word is taken out."""
+
     def measuring_args(self, version: str | None) -> tuple[str, ...]:
         """Return the arguments that make a *speculating* server of this version tell per-request figures."""
 
     def log_reader(self) -> LogReader:
         """Return a reader for one start of a server."""
 
+    def model_in(self, command: Sequence[str]) -> str | None:
+        """Return the model the command names (a folder or a hub's name), or None where it names none plainly."""
+
+    def failure_hint(self, text: str) -> str | None:
+        """Return the line of a failed start's log that says why, or None."""
+
+    def version_of(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
+        """Return the installed version a command would start, without starting it; None where that cannot be told."""
+
     def parse_metrics(self, text: str) -> MetricsSnapshot:
         """Read a `/metrics` page. Raises MeasureError where the page is not of this engine."""
 
     def counts(self, before: MetricsSnapshot, after: MetricsSnapshot) -> AcceptanceCounts:
         """Return the counts of the window between two scrapes. Raises MeasureError on a counter reset."""
+
+    def requests_finished(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
+        """Return how many requests of anybody's the server finished between two scrapes; None where it is not told."""
 
     def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
         """Sum the per-request speculative figures of answers; None where no answer carried any."""

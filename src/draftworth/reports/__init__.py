@@ -1,0 +1,1 @@
+"""A trial's record for people: Markdown."""

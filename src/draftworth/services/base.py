@@ -1,0 +1,118 @@
+"""How a server is observed, started, stopped and put back: the protocol every kind of service implements.
+
+What a service promises:
+
+- `observe` only reads.
+- `start` returns a `Running` that names every process by pid *and* start time, so that a recycled pid is never
+  mistaken for ours; what it was asked to start carries `mark` in its environment, and nothing else does.
+- `stop` returns when no process of that start is left and the port is free, or raises.
+- `restore` may be called any number of times, from any state, by any process, and ends with the observed state
+  verified or an error.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from draftworth.models import Frozen
+
+MARK = "DRAFTWORTH_START"
+"""The environment variable that marks every process of a start: `<trial id>/<step id>`."""
+
+Tell = Callable[[str], None]
+"""Takes one line about what is happening now."""
+
+
+class ProcessId(Frozen):
+    """A process, named so that a recycled pid is another one."""
+
+    pid: int
+    started: int
+    """Start time in clock ticks since boot (field 22 of /proc/PID/stat)."""
+    boot: str
+    """The boot this is true in."""
+
+
+class Running(Frozen):
+    """A server that was started."""
+
+    leader: ProcessId
+    session: int
+    """The session every child starts in."""
+    mark: str
+    log: Path
+    seen: tuple[ProcessId, ...] = ()
+    """Children seen while it ran; they are ours even after they are reparented."""
+
+
+class Observed(Frozen):
+    """The service as it was found: enough to put it back."""
+
+    running: bool
+    process: ProcessId | None = None
+    command: tuple[str, ...] = ()
+    """The original's own argv, as the kernel has it."""
+    cwd: str | None = None
+    log: str | None = None
+    """The file its standard output went to, or None where that was not a file."""
+    user: str | None = None
+    """Who it runs as."""
+
+
+class Start(Frozen):
+    """One server to start."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    """Declared variables; Draftworth's own environment lies below them."""
+    mark: str
+    log: Path
+
+
+class Service(Protocol):
+    """One way a service is run."""
+
+    def observe(self) -> Observed:
+        """Return what is there now. Reads only. Raises RefusedError where a stranger holds the port."""
+
+    def start(self, start: Start, tell: Tell) -> Running:
+        """Start a server in a session of its own. Raises ServerStartError where it cannot be executed."""
+
+    def alive(self, running: Running) -> bool:
+        """Whether the leader still runs."""
+
+    def owns_port(self, running: Running) -> bool:
+        """Whether the process listening on the service's port belongs to this start."""
+
+    def refresh(self, running: Running) -> Running:
+        """Return the same start with the children there are now added to `seen`."""
+
+    def stop(self, running: Running, tell: Tell) -> Sequence[str]:
+        """End every process of a start. Returns remarks (what had to be killed). Raises TrialError if any is left."""
+
+    def stop_original(self, observed: Observed, tell: Tell) -> Sequence[str]:
+        """End the original. Same promise as `stop`."""
+
+    def save_original(self, observed: Observed, folder: Path) -> None:
+        """Write what a restore needs beyond the journal (the original's environment, readable by its owner only)."""
+
+    def forget_original(self, folder: Path) -> None:
+        """Remove what `save_original` wrote; called once the restore is verified."""
+
+    def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
+        """Start the original again as it was: argv, environment, folder, log."""
+
+    def as_found(self, observed: Observed) -> Running:
+        """Return the original as it was observed. Raises TrialError where it has ended since."""
+
+    def find_original(self, observed: Observed) -> Running | None:
+        """Return the original if it runs, started by whomever."""
+
+    def holder(self) -> str | None:
+        """Return who holds the service's port, described for a person, or None where it is free."""
+
+    def find_marked(self, prefix: str) -> Sequence[ProcessId]:
+        """Return every process whose mark starts with `prefix`."""
+
+    def clear(self, processes: Sequence[ProcessId], sessions: Mapping[int, int], tell: Tell) -> Sequence[str]:
+        """End processes that a dead trial left. Returns remarks."""

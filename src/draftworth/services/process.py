@@ -1,0 +1,377 @@
+"""A service that is a plain process: a command Draftworth starts and stops itself.
+
+Where the original runs already, it is recognised by its command line on the service's port, and every arm starts
+from what the kernel says of it (argv, environment, folder), so that only the declared difference differs.
+"""
+
+import json
+import os
+import shlex
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from draftworth.errors import RefusedError, ServerStartError, TrialError
+from draftworth.services.base import MARK, Observed, ProcessId, Running, Start, Tell
+from draftworth.services.processes import (
+    describe,
+    end,
+    everyone,
+    family,
+    identify,
+    is_alive,
+    listener,
+    mark_of,
+    port_taken,
+    reap,
+    session_of,
+    wait_for_free_port,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from draftworth.trials.config import ServiceConfig
+
+SAVED = "original.json"
+"""In the trial's folder until the restore is verified: how the original is started, its environment included."""
+SCRIPT = "restore.sh"
+"""Beside it: the same for a person's shell."""
+
+
+class ProcessService:
+    """See `services.base.Service` for what each method promises."""
+
+    def __init__(self, config: "ServiceConfig", *, stop_timeout_s: float) -> None:
+        self._config = config
+        self._patience_s = stop_timeout_s
+        self._base_env: dict[str, str] | None = None
+        self._base_cwd: str | None = None
+
+    def observe(self) -> Observed:
+        """Return what holds the port now."""
+        port, host = self._config.port, self._config.host
+        if not port_taken(port, host):
+            return Observed(running=False)
+        holder = listener(port, host)
+        if holder is None:
+            raise RefusedError(f"port {port} is taken by a process this user cannot see; run as its user, or as root")
+        original = self._match(holder)
+        if original is None:
+            argv = _argv(holder)
+            raise RefusedError(
+                f"port {port} is taken by {describe(holder)}; if that is the service, set service.command to exactly "
+                f"{json.dumps(list(argv))}, otherwise stop it or choose another port"
+            )
+        process = psutil.Process(original.pid)
+        try:
+            self._base_env = {k: v for k, v in process.environ().items() if k != MARK}
+            self._base_cwd = process.cwd()
+        except psutil.AccessDenied:
+            raise RefusedError(
+                f"{describe(original)} cannot be inspected by this user, so it could not be put back; "
+                f"run as {process.username()}, or as root"
+            ) from None
+        if mark := mark_of(original.pid):
+            trial = mark.split("/")[0]
+            raise RefusedError(
+                f"port {port} is held by what trial {trial} left behind ({describe(original)}); "
+                f"run `draftworth trial restore {trial}` first"
+            )
+        return Observed(
+            running=True,
+            process=original,
+            command=_argv(original),
+            cwd=self._base_cwd,
+            log=_stdout_file(original.pid),
+            user=process.username(),
+        )
+
+    def _match(self, holder: ProcessId) -> ProcessId | None:
+        """Return the process among the port's holder and its ancestors that was started with our command."""
+        try:
+            chain = [psutil.Process(holder.pid), *psutil.Process(holder.pid).parents()]
+        except psutil.Error:
+            return None
+        for process in chain:
+            if process.pid > 1 and same_command(_cmdline(process), self._config.command):
+                return identify(process.pid)
+        return None
+
+    def start(self, start: Start, tell: Tell) -> Running:
+        """Start a server in a session of its own, its output in `start.log`."""
+        base = dict(os.environ) if self._base_env is None else self._base_env
+        env = {**base, **self._config.env, **start.env, MARK: start.mark}
+        tell(f"starting {Path(start.command[0]).name}, log {start.log}")
+        return _launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
+
+    def alive(self, running: Running) -> bool:
+        """Whether the leader still runs."""
+        reap()
+        return is_alive(running.leader)
+
+    def owns_port(self, running: Running) -> bool:
+        """Whether the listener on the port is of this start."""
+        holder = listener(self._config.port, self._config.host)
+        return holder is not None and holder in self._members(running)
+
+    def _members(self, running: Running) -> set[ProcessId]:
+        return family(running.leader, running.session, running.mark or None, running.seen)
+
+    def refresh(self, running: Running) -> Running:
+        """Return the start with its present children added to `seen`."""
+        members = self._members(running) | set(running.seen)
+        return running.model_copy(update={"seen": tuple(sorted(members, key=lambda process: process.pid))})
+
+    def stop(self, running: Running, tell: Tell) -> Sequence[str]:
+        """End every process of a start and wait for the port."""
+        tell(f"stopping pid {running.leader.pid}")
+        remarks = end(lambda: self._members(running), running.leader, self._patience_s)
+        return self._stopped(remarks)
+
+    def _stopped(self, remarks: Sequence[str]) -> Sequence[str]:
+        left = [remark for remark in remarks if remark.startswith("LEFT")]
+        if left:
+            raise TrialError(f"processes stay although they were killed: {left[0].removeprefix('LEFT ')}")
+        if not wait_for_free_port(self._config.port, self._config.host, 10.0):
+            raise TrialError(
+                f"port {self._config.port} is taken again right after the stop, by {self.holder()}: "
+                "something restarts the service; run the trial on what supervises it"
+            )
+        return remarks
+
+    def stop_original(self, observed: Observed, tell: Tell) -> Sequence[str]:
+        """End the original and everything that descends from it."""
+        process = observed.process
+        if process is None or not is_alive(process):
+            return self._stopped(())
+        tell(f"stopping the original, pid {process.pid}")
+        session = self._running(process, observed).session
+        known = family(process, session, None, ())
+        return self._stopped(end(lambda: family(process, session, None, known), process, self._patience_s))
+
+    def save_original(self, observed: Observed, folder: Path) -> None:
+        """Write SAVED and SCRIPT, readable by their owner only: the environment may hold keys."""
+        if not observed.running or observed.process is None:
+            return
+        process = psutil.Process(observed.process.pid)
+        saved = {
+            "command": list(observed.command),
+            "cwd": observed.cwd,
+            "log": observed.log,
+            "env": self._base_env or {},
+            "uid": process.uids().effective,
+            "gid": process.gids().effective,
+            "nice": process.nice(),
+            "affinity": process.cpu_affinity(),
+        }
+        _write_private(folder / SAVED, json.dumps(saved, indent=1), 0o600)
+        assignments = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted((self._base_env or {}).items()))
+        log = shlex.quote(observed.log or str(folder / "logs" / "original.log"))
+        script = (
+            "#!/bin/sh\n# Starts the original service again, as it was before the trial.\n"
+            f"cd {shlex.quote(observed.cwd or '/')} || exit 1\n"
+            f"exec env -i {assignments} setsid {shlex.join(observed.command)} </dev/null >>{log} 2>&1 &\n"
+        )
+        _write_private(folder / SCRIPT, script, 0o700)
+
+    def forget_original(self, folder: Path) -> None:
+        """Remove what `save_original` wrote; called once the restore is verified."""
+        (folder / SAVED).unlink(missing_ok=True)
+        (folder / SCRIPT).unlink(missing_ok=True)
+
+    def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
+        """Start the original as it was: argv, environment, folder, log, user, nice value and processors."""
+        try:
+            saved = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise TrialError(f"{folder / SAVED} cannot be read ({error}); start the service by hand") from None
+        log = Path(saved["log"]) if saved["log"] else folder / "logs" / "original.log"
+        tell(f"starting the original: {shlex.join(observed.command)}")
+        account = {"user": saved["uid"], "group": saved["gid"]} if saved["uid"] != os.geteuid() else {}
+        with _inherited(saved.get("nice"), saved.get("affinity")):
+            return _launch(observed.command, saved["env"], saved["cwd"] or "/", log, "", account=account)
+
+    def as_found(self, observed: Observed) -> Running:
+        """Return the original as it was observed."""
+        process = observed.process
+        if process is None or not is_alive(process):
+            raise TrialError("the original ended by itself before it was measured")
+        return self._running(process, observed)
+
+    def _running(self, process: ProcessId, observed: Observed) -> Running:
+        session = session_of(process.pid)
+        log = Path(observed.log or os.devnull)
+        # Only a session it leads is its own; one it was started in may hold a person's shell.
+        return Running(leader=process, session=process.pid if session == process.pid else 0, mark="", log=log)
+
+    def find_original(self, observed: Observed) -> Running | None:
+        """Return the original if a process with its exact argv and folder runs, not started for a trial's arm."""
+        for process in everyone():
+            if not same_process(process, observed) or mark_of(process.pid):
+                continue
+            parent = psutil.Process(process.pid).ppid()
+            # A fork of it, between fork and exec, has the same argv; the original itself is the older one.
+            found = identify(parent)
+            if found and same_process(found, observed):
+                continue
+            return self._running(process, observed)
+        return None
+
+    def holder(self) -> str | None:
+        """Return who holds the port, for a person."""
+        port, host = self._config.port, self._config.host
+        if not port_taken(port, host):
+            return None
+        found = listener(port, host)
+        return describe(found) if found else "a process this user cannot see"
+
+    def find_marked(self, prefix: str) -> Sequence[ProcessId]:
+        """Return every process whose mark starts with `prefix`."""
+        return [process for process in everyone() if (mark_of(process.pid) or "").startswith(prefix)]
+
+    def clear(self, processes: Sequence[ProcessId], sessions: Mapping[int, int], tell: Tell) -> Sequence[str]:
+        """End processes a dead trial left, with everything that shares a recorded session or descends from them.
+
+        Args:
+            processes: recorded or marked processes.
+            sessions: session id to the start time of its leader, so that a recycled id is not hit.
+            tell: takes progress.
+        """
+
+        def members() -> set[ProcessId]:
+            found = family(None, None, None, processes)
+            for process in everyone():
+                session = session_of(process.pid)
+                if session is not None and session in sessions and process.started >= sessions[session]:
+                    found.add(process)
+            for process in list(found):
+                found |= family(process, None, None, ())
+            return found
+
+        known = members()
+        if known:
+            tell("ending what the trial left: " + "; ".join(sorted(map(describe, known))))
+        return self._stopped(end(members, None, self._patience_s)) if known else ()
+
+
+def same_command(argv: Sequence[str], command: Sequence[str]) -> bool:
+    """Whether a running process's argv is what a command starts.
+
+    The kernel shows a script as `[interpreter, script, …]` and keeps whatever argv[0] the caller gave, so the
+    program is compared by its last path part and everything after it exactly.
+    """
+    if not argv or not command:
+        return False
+    for skip in (0, 1):
+        rest = argv[skip:]
+        same_name = bool(rest) and Path(rest[0]).name == Path(command[0]).name
+        if same_name and tuple(rest[1:]) == tuple(command[1:]):
+            return True
+    return False
+
+
+def same_process(process: ProcessId, observed: Observed) -> bool:
+    """Whether a process has exactly the original's argv and folder."""
+    if _argv(process) != observed.command:
+        return False
+    try:
+        return observed.cwd is None or psutil.Process(process.pid).cwd() == observed.cwd
+    except psutil.Error:
+        return False
+
+
+def _argv(process: ProcessId) -> tuple[str, ...]:
+    try:
+        return _cmdline(psutil.Process(process.pid))
+    except psutil.Error:
+        return ()
+
+
+def _cmdline(process: psutil.Process) -> tuple[str, ...]:
+    try:
+        return tuple(process.cmdline())
+    except psutil.Error:
+        return ()
+
+
+def _stdout_file(pid: int) -> str | None:
+    try:
+        target = Path(f"/proc/{pid}/fd/1").readlink()
+        return str(target) if target.is_file() else None
+    except OSError:
+        return None
+
+
+def _launch(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    log: Path,
+    mark: str,
+    *,
+    account: Mapping[str, int] | None = None,
+) -> Running:
+    """Start a process in a session of its own with its output appended to a log."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            # Not a context manager: the server outlives this function, and may outlive the tool.
+            child = subprocess.Popen(
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=account["user"] if account else None,
+                group=account["group"] if account else None,
+            )
+    except FileNotFoundError as error:
+        missing = cwd if error.filename == cwd else command[0]
+        raise ServerStartError(f"{missing}: no such file; is the engine installed, and the path right?") from None
+    except OSError as error:
+        raise ServerStartError(f"{command[0]}: cannot be started: {error.strerror or error}") from None
+    leader = identify(child.pid)
+    if leader is None:
+        # It ended at once; what the pid was is still true.
+        leader = ProcessId(pid=child.pid, started=0, boot="")
+    # The subprocess module would warn that the child is still running when the object goes away.
+    child.returncode = 0
+    return Running(leader=leader, session=child.pid, mark=mark, log=log)
+
+
+@contextmanager
+def _inherited(nice: int | None, affinity: Sequence[int] | None) -> "Iterator[None]":
+    """Give children the original's processors and nice value for the time of the block."""
+    before = os.sched_getaffinity(0)
+    usable = set(affinity or ()) & set(range(os.cpu_count() or 1))
+    if usable:
+        os.sched_setaffinity(0, usable)
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    lifted = nice is not None and nice > mine and os.geteuid() == 0
+    if lifted and nice is not None:
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+        if lifted:
+            os.setpriority(os.PRIO_PROCESS, 0, mine)
+
+
+def _write_private(path: Path, text: str, mode: int) -> None:
+    """Write a file that only its owner reads, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IMODE(mode))
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,1 @@
+"""Trials: observe, plan, execute with a journal, restore."""

@@ -1,0 +1,343 @@
+"""Running a plan: journal the intent, act, journal the effect; whatever happens, put the service back.
+
+The only module that changes anything on the machine, and it does so through `services` alone.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftworth.bench.base import Prompt, RequestRow, Target
+from draftworth.errors import (
+    DraftworthError,
+    InterruptedTrial,
+    MeasureError,
+    NotRestoredError,
+    ServerDiedError,
+    TrialError,
+)
+from draftworth.findings import Code, Finding, find
+from draftworth.services.base import Observed, Running, Start
+from draftworth.services.processes import tail
+from draftworth.trials import redact
+from draftworth.trials.ask import model_length
+from draftworth.trials.config import TrialConfig
+from draftworth.trials.guard import guarded
+from draftworth.trials.interrupts import Interrupt, Interrupts
+from draftworth.trials.measure import Block, measure_block
+from draftworth.trials.plan import Kind, Plan, Step
+from draftworth.trials.ready import LogFollower, wait_ready
+from draftworth.trials.restore import Restored, Scene, restore
+from draftworth.trials.scoring import Scores, free_memory, score_all, vocabulary
+
+if TYPE_CHECKING:
+    from draftworth.engines.base import Engine
+    from draftworth.services.base import Service
+    from draftworth.trials.journal import Journal
+    from draftworth.trials.progress import Progress
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything a run left for the verdict.
+
+    Attributes:
+        blocks: what was measured, in order; the last may be incomplete.
+        scores: the output check's raw scores.
+        findings: remarks that belong to no block.
+        restored: the verified restore, or None.
+        error: why the trial ended early, or None.
+        crash: a bug of Draftworth's that ended the trial.
+        restore_error: why the service is not back, or None.
+        waited_s: seconds spent on servers and requests; the rest is the tool's own.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    scores: Scores = field(default_factory=Scores)
+    findings: list[Finding] = field(default_factory=list)
+    restored: Restored | None = None
+    error: DraftworthError | None = None
+    crash: Exception | None = None
+    restore_error: NotRestoredError | None = None
+    waited_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Server:
+    """The server at hand."""
+
+    running: Running
+    model: str
+    follower: LogFollower
+    start_seconds: float | None
+    log: str
+
+
+class Execution:
+    """One run of one plan."""
+
+    def __init__(
+        self,
+        *,
+        plan: Plan,
+        config: TrialConfig,
+        observed: Observed,
+        scene: Scene,
+        prompts: Sequence[Prompt],
+        journal: "Journal",
+        progress: "Progress",
+        model_path: Path | None,
+    ) -> None:
+        self.plan = plan
+        self.config = config
+        self.observed = observed
+        self.scene = scene
+        self.service: Service = scene.service
+        self.engine: Engine = scene.engine
+        self.folder = scene.folder
+        self.prompts = prompts
+        self.journal = journal
+        self.progress = progress
+        self.model_path = model_path
+        self.outcome = Outcome()
+        self.server: _Server | None = None
+        # The clock of limits.downtime_s: from the first moment the original is away, or from the beginning.
+        self.deadline = float("inf") if observed.running else time.monotonic() + config.limits.downtime_s
+
+    def run(self) -> Outcome:
+        """Execute every step, then make sure that the service is back.
+
+        Never raises for what can go wrong in a trial; a bug is kept in `Outcome.crash`, after the restore.
+        """
+        interrupts = Interrupts(self.progress.line)
+        begun = False
+        with interrupts.installed():
+            try:
+                self.service.save_original(self.observed, self.folder)
+                self._begin()
+                begun = True
+                with guarded(self.folder) as guard:
+                    self.journal.append("note", "guard", pid=guard)
+                    try:
+                        for step in self.plan.steps:
+                            self._take(step)
+                    except BaseException:
+                        interrupts.hold()
+                        self._restore()
+                        raise
+                    finally:
+                        interrupts.hold()
+            except Interrupt as interrupt:
+                self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
+            except DraftworthError as error:
+                self.outcome.error = error
+            except Exception as error:  # noqa: BLE001 - kept, and raised again by the caller
+                self.outcome.crash = error
+        if not begun:
+            self.outcome.restored = Restored("nothing was changed")
+        return self.outcome
+
+    def _begin(self) -> None:
+        self.journal.append(
+            "begin",
+            observed=self.observed.model_dump(mode="json"),
+            config=public_config(self.config),
+            steps=[{"id": step.id, "about": step.about, "undo": step.undo} for step in self.plan.steps],
+        )
+
+    def _restore(self) -> None:
+        began = time.monotonic()
+        try:
+            self.outcome.restored = restore(self.scene)
+        except NotRestoredError as error:
+            self.outcome.restore_error = error
+            self.outcome.restored = None
+        for remark in self.outcome.restored.remarks if self.outcome.restored else ():
+            self.outcome.findings.append(find(Code.LEFTOVERS, remark))
+        self.outcome.waited_s += time.monotonic() - began
+
+    def _take(self, step: Step) -> None:
+        self.progress.step(f"{step.about}")
+        if step.kind is not Kind.RESTORE and time.monotonic() > self.deadline:
+            raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached before {step.id}")
+        match step.kind:
+            case Kind.STOP_ORIGINAL:
+                self._stop_original(step)
+            case Kind.START:
+                self._start(step)
+            case Kind.MEASURE:
+                self._measure(step)
+            case Kind.SCORE:
+                self._score(step)
+            case Kind.STOP:
+                self._stop(step)
+            case Kind.RESTORE:
+                self._restore()
+                if self.outcome.restore_error is not None:
+                    raise self.outcome.restore_error
+
+    def _stop_original(self, step: Step) -> None:
+        self.deadline = time.monotonic() + self.config.limits.downtime_s
+        self.server = None
+        began = time.monotonic()
+        with self.journal.step(step.id) as effect:
+            effect["remarks"] = list(self.service.stop_original(self.observed, self.progress.now))
+        self.outcome.waited_s += time.monotonic() - began
+
+    def _start(self, step: Step) -> None:
+        log = self.folder / "logs" / f"{step.id}.log"
+        start = Start(command=step.command, env=dict(step.env), mark=f"{self.folder.name}/{step.id}", log=log)
+        began = time.monotonic()
+        shown = list(redact.command(step.command))
+        with self.journal.step(step.id, command=shown, mark=start.mark, env=redact.environment(step.env)) as effect:
+            running = self.service.start(start, self.progress.now)
+            effect["running"] = running.model_dump(mode="json")
+        follower = LogFollower(log, self.engine.log_reader())
+        try:
+            model, running = self._ready(running, follower)
+        finally:
+            self.outcome.waited_s += time.monotonic() - began
+        self.journal.append("note", step.id, running=running.model_dump(mode="json"), model=model)
+        self.server = _Server(running, model, follower, time.monotonic() - began, str(log.relative_to(self.folder)))
+
+    def _ready(self, running: Running, follower: LogFollower) -> tuple[str, Running]:
+        return wait_ready(
+            self.service,
+            running,
+            follower,
+            url=self.config.url,
+            model=self.config.service.model,
+            deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.deadline),
+            say=self.progress.now,
+            hint=self.engine.failure_hint,
+        )
+
+    def _original(self) -> _Server:
+        """Return the original as the server at hand: as it was found, or as it was restored."""
+        restored = self.outcome.restored
+        if restored is not None and restored.running is not None:
+            follower = LogFollower(restored.running.log, self.engine.log_reader(), restored.log_offset)
+            follower.read()
+            return _Server(
+                restored.running, restored.model or "", follower, restored.seconds, str(restored.running.log)
+            )
+        running = self.service.as_found(self.observed)
+        follower = LogFollower(running.log, self.engine.log_reader())
+        follower.read()
+        model, running = self._ready(running, follower)
+        return _Server(running, model, follower, None, str(running.log))
+
+    def _measure(self, step: Step) -> None:
+        if self.server is None:
+            self.server = self._original()
+        server = self.server
+        server.follower.read()
+        block = Block(
+            arm=step.arm,
+            number=step.block,
+            facts=server.follower.reader.facts(),
+            start_seconds=server.start_seconds,
+            log=server.log,
+        )
+        self.outcome.blocks.append(block)
+        began = time.monotonic()
+        try:
+            with self.journal.step(step.id) as effect:
+                measure_block(
+                    block,
+                    self.config,
+                    self.engine,
+                    self.prompts,
+                    model=server.model,
+                    folder=self.folder,
+                    timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
+                    on_count=self.progress.count,
+                )
+                effect.update(requests=len(block.rows), failed=sum(not row.ok for row in block.rows))
+        except MeasureError as error:
+            self._blame(error)
+        finally:
+            self.outcome.waited_s += time.monotonic() - began
+            server.follower.read()
+            block.facts = server.follower.reader.facts()
+
+    def _blame(self, error: MeasureError) -> None:
+        """Say that the server died, where that is why requests failed."""
+        server = self.server
+        if server is not None and not self.service.alive(server.running):
+            lines = tail(server.running.log)
+            raise ServerDiedError(f"the server died while it was measured; {error}", lines) from None
+        raise error
+
+    def _score(self, step: Step) -> None:
+        if self.server is None:
+            self.server = self._original()
+        began = time.monotonic()
+        scores = self.outcome.scores
+        try:
+            with self.journal.step(step.id):
+                limit = self._score_limit(self.server)
+                target = Target(self.config.url, self.server.model, self.config.limits.token_timeout_s)
+                scores.by_arm = score_all(
+                    target,
+                    self._outputs(),
+                    limit=limit,
+                    most=self.config.verdict.output_check_prompts,
+                    timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
+                    on_count=self.progress.count,
+                )
+        except MeasureError as error:
+            # The speed was measured; an output that could not be checked is a finding of its own.
+            scores.refused = str(error)
+        finally:
+            scores.seconds = time.monotonic() - began
+            self.outcome.waited_s += scores.seconds
+
+    def _outputs(self) -> dict[str, Sequence[RequestRow]]:
+        """Return each arm's outputs; the baseline's are those of its first block."""
+        outputs: dict[str, Sequence[RequestRow]] = {}
+        for block in self.outcome.blocks:
+            outputs.setdefault(block.arm, block.check_rows)
+        return outputs
+
+    def _score_limit(self, server: _Server) -> int:
+        """Return how many positions may be scored. Raises MeasureError where the free memory cannot be read."""
+        from draftworth.bench.score import scored_length_limit  # noqa: PLC0415 - lazy: aiohttp
+
+        facts = server.follower.reader.facts()
+        device = facts.config.get("device_config")
+        running = self.service.refresh(server.running)
+        free = free_memory(device, [process.pid for process in running.seen])
+        if free is None:
+            raise MeasureError(
+                f"the free memory of the server's device ({device or 'unknown'}) cannot be read, and prompt "
+                "log-probabilities must not endanger it; install nvidia-ml-py for NVIDIA GPUs"
+            )
+        limit = scored_length_limit(vocabulary(self.model_path), free)
+        longest = model_length(self.config.url, server.model)
+        return min(limit, longest - 1) if longest else limit
+
+    def _stop(self, step: Step) -> None:
+        server, self.server = self.server, None
+        if server is None:
+            return
+        began = time.monotonic()
+        running = self.service.refresh(server.running)
+        with self.journal.step(step.id, running=running.model_dump(mode="json")) as effect:
+            remarks = self.service.stop(running, self.progress.now)
+            effect["remarks"] = list(remarks)
+        self.outcome.findings += [find(Code.LEFTOVERS, f"{step.arm}: {remark}", arm=step.arm) for remark in remarks]
+        self.outcome.waited_s += time.monotonic() - began
+
+
+def public_config(config: TrialConfig) -> dict[str, Any]:
+    """Return a trial's file with the values of secret variables hidden."""
+    data = config.model_dump(mode="json")
+    data["service"]["env"] = redact.environment(config.service.env)
+    data["service"]["command"] = list(redact.command(config.service.command))
+    for arm, shown in zip(config.arms, data["arms"], strict=True):
+        shown["env"] = redact.environment(arm.env)
+        shown["args"] = list(redact.command(arm.args))
+    return data

@@ -1,0 +1,76 @@
+"""Where trials are kept: `$DRAFTWORTH_HOME`, default `.draftworth/` in the current folder."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+from draftworth.errors import UsageError
+
+_ID = re.compile(r"^\d{8}-\d{6}(?:-\d+)?$")
+
+
+def home() -> Path:
+    """Return the folder everything is kept in."""
+    return Path(os.environ.get("DRAFTWORTH_HOME") or ".draftworth").absolute()
+
+
+def trials_folder() -> Path:
+    """Return the folder with one folder a trial."""
+    return home() / "trials"
+
+
+def new_trial() -> Path:
+    """Make the folder of a new trial, named by the time; readable by its owner only.
+
+    Raises:
+        UsageError: the folder cannot be made.
+    """
+    base = time.strftime("%Y%m%d-%H%M%S")
+    parent = trials_folder()
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            folder = parent / (base if number == 1 else f"{base}-{number}")
+            try:
+                # Prompts and answers of a production service are nobody else's to read.
+                folder.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            (folder / "logs").mkdir()
+            return folder
+    except OSError as error:
+        raise UsageError(f"{parent}: cannot be written: {error.strerror}; set DRAFTWORTH_HOME") from None
+    raise UsageError(f"{parent}: too many trials in one second")
+
+
+def all_trials() -> list[Path]:
+    """Return every trial's folder, oldest first."""
+    parent = trials_folder()
+    if not parent.is_dir():
+        return []
+    return sorted((p for p in parent.iterdir() if p.is_dir() and _ID.match(p.name)), key=_order)
+
+
+def _order(folder: Path) -> tuple[str, int]:
+    parts = folder.name.split("-")
+    return "-".join(parts[:2]), int(parts[2]) if len(parts) > 2 else 1  # noqa: PLR2004 - date, time, number
+
+
+def find_trial(name: str) -> Path:
+    """Return the folder of a trial by id; `latest` is the newest.
+
+    Raises:
+        UsageError: there is no such trial.
+    """
+    known = all_trials()
+    if not known:
+        raise UsageError(
+            f"{trials_folder()}: no trials here; set DRAFTWORTH_HOME, or run one with `draftworth trial run`"
+        )
+    if name == "latest":
+        return known[-1]
+    for folder in known:
+        if folder.name == name:
+            return folder
+    raise UsageError(f"no trial {name!r} in {trials_folder()}; the newest is {known[-1].name}, `draftworth trial list`")

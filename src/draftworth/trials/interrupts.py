@@ -1,0 +1,49 @@
+"""Ctrl-C, SIGTERM and a closed terminal: the first ends the measuring, none ends the restore."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupt(KeyboardInterrupt):
+    """Raised in the main thread by the first signal. A KeyboardInterrupt, so that asyncio lets it through."""
+
+
+class Interrupts:
+    """Turns signals into one `Interrupt`, and into a remark once the restore began.
+
+    Attributes:
+        received: the name of the first signal, or None.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._held = False
+        self.received: str | None = None
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._held or self.received is not None:
+            self._tell(f"{name}: the service is being put back first; this cannot be skipped")
+            return
+        self.received = name
+        raise Interrupt(name)
+
+    def hold(self) -> None:
+        """From now on a signal is only remarked on."""
+        self._held = True
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle signals within the block; the handlers before are put back after it."""
+        # What the caller ignores stays ignored: `nohup` means it.
+        mine = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._handle) for number in mine}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

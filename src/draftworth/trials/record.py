@@ -1,0 +1,169 @@
+"""`trial.json`: everything a trial found out, for people's scripts. Old versions keep loading.
+
+schema_version history:
+1: first.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from draftworth.engines.base import AcceptanceCounts, Confounder, LogWarning
+from draftworth.errors import (
+    EXIT_DONE,
+    EXIT_INCONCLUSIVE,
+    EXIT_NOT_MEASURED,
+    EXIT_NOT_RESTORED,
+    UsageError,
+)
+from draftworth.findings import Finding
+from draftworth.models import Frozen
+from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, OutputCheck, Verdict
+
+SCHEMA_VERSION = 1
+NAME = "trial.json"
+
+
+class StartRecord(Frozen):
+    """One start of an arm's server."""
+
+    block: int
+    seconds: float | None
+    """From the command to the first generated token; None where the original ran already."""
+    log: str
+    """Relative to the trial's folder, or the original's own path."""
+
+
+class ArmRecord(Frozen):
+    """What one arm did, all its blocks together."""
+
+    name: str
+    engine: str
+    version: str | None = None
+    runner: str | None = None
+    command: tuple[str, ...] = ()
+    declared: dict[str, Any] = {}
+    """The declared difference: speculative_config, args, env (values hidden)."""
+    starts: tuple[StartRecord, ...] = ()
+    requests: int = 0
+    """Requests that were answered in full."""
+    failed: int = 0
+    tokens: int | None = None
+    """Output tokens of the answered requests."""
+    tpot_ms: float | None = None
+    """Decode time over decoded tokens, all answered requests together."""
+    ttft_ms: float | None = None
+    """Median time to the first token."""
+    acceptance: AcceptanceCounts | None = None
+    """From the server's totals over the measured windows."""
+    derived: dict[str, float | None] = {}
+    """coverage, acceptance_rate, length_per_drafting_step, length_per_step; see docs/numbers.md."""
+    per_request: AcceptanceCounts | None = None
+    """The same summed from the answers themselves, where the engine gives it."""
+    warnings: tuple[LogWarning, ...] = ()
+
+
+class ArmComparison(Comparison):
+    """One variant against the baseline."""
+
+    arm: str
+    categories: tuple[CategoryComparison, ...] = ()
+    output_check: OutputCheck | None = None
+    drift: Interval | None = None
+    """TPOT of the baseline's last measurement over its first."""
+
+
+class TrialRecord(Frozen):
+    """A whole trial."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    draftworth: str
+    """The version that wrote this."""
+    created: str
+    """ISO 8601, UTC."""
+    finished: str | None = None
+    seconds: float | None = None
+    overhead_seconds: float | None = None
+    """What the trial cost besides servers starting and stopping and requests running."""
+    machine: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    """The trial's file as understood; environment values hidden."""
+    verdict: Verdict
+    """Of the best variant: the one with the lowest TPOT ratio among those not wrong."""
+    reason: str
+    best: str | None = None
+    """The arm the verdict is about."""
+    restored: bool
+    """Whether the service is as it was before the trial, verified."""
+    restore: str = ""
+    """How that was verified, or what to do."""
+    restore_commands: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    """Of the best variant, over all prompts."""
+    categories: tuple[CategoryComparison, ...] = ()
+    comparisons: tuple[ArmComparison, ...] = ()
+    """Every variant against the baseline."""
+    arms: tuple[ArmRecord, ...] = ()
+    confounders: tuple[Confounder, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+    """Why the trial could not be measured, where the verdict is `error`."""
+    error_tail: tuple[str, ...] = ()
+    """The server's own last lines, where it did not start or died."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of `trial run`."""
+        if not self.restored:
+            return EXIT_NOT_RESTORED
+        if self.verdict is Verdict.ERROR:
+            return EXIT_NOT_MEASURED
+        if self.verdict is Verdict.INCONCLUSIVE:
+            return EXIT_INCONCLUSIVE
+        return EXIT_DONE
+
+
+def write(record: TrialRecord, folder: Path) -> Path:
+    """Write `trial.json` whole or not at all. Returns its path."""
+    path = folder / NAME
+    write_text(path, record.model_dump_json(indent=1) + "\n")
+    return path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file by a temporary one beside it, fsync and rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read(folder: Path) -> TrialRecord:
+    """Read a trial's record.
+
+    Raises:
+        UsageError: there is none, it is damaged, or a later version wrote it.
+    """
+    path = folder / NAME
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{folder}: the trial has no record yet; it may still run, or was killed: "
+            f"`draftworth trial restore {folder.name}`"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: damaged: {error}") from None
+    version = data.get("schema_version") if isinstance(data, dict) else None
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise UsageError(f"{path}: schema_version {version!r}; this Draftworth reads up to {SCHEMA_VERSION}")
+    try:
+        return TrialRecord.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(f"{path}: damaged: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}") from None

@@ -1,0 +1,174 @@
+"""`trial run`: prepare, lock, execute, judge, record. Returns a record; prints nothing but progress."""
+
+import os
+import platform
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftworth.errors import RefusedError, UsageError
+from draftworth.reports.markdown import report
+from draftworth.trials import record as records
+from draftworth.trials.execute import Execution, Outcome
+from draftworth.trials.home import all_trials, new_trial
+from draftworth.trials.journal import NAME as JOURNAL
+from draftworth.trials.journal import Journal
+from draftworth.trials.lock import locked
+from draftworth.trials.outcome import make_record
+from draftworth.trials.plan import Plan
+from draftworth.trials.prepare import Prepared, prepare
+from draftworth.trials.progress import Progress
+from draftworth.trials.record import TrialRecord, write_text
+from draftworth.trials.recover import unfinished
+from draftworth.trials.restore import Scene
+from draftworth.trials.rows import write_rows
+
+REPORT = "report.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A trial that ended.
+
+    Attributes:
+        record: what trial.json holds.
+        folder: where everything is.
+        crash: a bug of Draftworth's that ended it, after the restore.
+    """
+
+    record: TrialRecord
+    folder: Path
+    crash: Exception | None = None
+
+
+def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
+    """Run a trial from its file.
+
+    Args:
+        path: the trial's TOML file.
+        show: opens the progress display for a plan.
+
+    Raises:
+        UsageError: the file is wrong.
+        RefusedError: the trial was refused; nothing was changed.
+    """
+    began, began_unix = time.monotonic(), time.time()
+    prepared = prepare(path)
+    folder = new_trial()
+    try:
+        with locked(prepared.config.service.port, folder.name) as died:
+            _refuse_unfinished(prepared.config.service.port, died)
+            # Looked at again under the lock: the plan must be about what is there now.
+            prepared = prepare(path)
+            with Journal(folder / JOURNAL, create=True) as journal, show(prepared.plan) as progress:
+                outcome = _execute(prepared, folder, journal, progress)
+    except (UsageError, RefusedError):
+        _remove_empty(folder)
+        raise
+    record = make_record(
+        outcome,
+        prepared.plan,
+        prepared.config,
+        prepared.engine,
+        trial=folder.name,
+        began_unix=began_unix,
+        seconds=time.monotonic() - began,
+        machine=machine(),
+    )
+    write_rows([row for block in outcome.blocks for row in block.rows], folder)
+    if outcome.crash is not None:
+        write_text(folder / "crash.txt", "".join(traceback.format_exception(outcome.crash)))
+    # What writing rows cost belongs to the overhead too; the record is written last, so a record means a whole trial.
+    record = record.model_copy(
+        update={
+            "seconds": round(time.monotonic() - began, 3),
+            "overhead_seconds": round(time.monotonic() - began - outcome.waited_s, 3),
+        }
+    )
+    write_text(folder / REPORT, report(record))
+    records.write(record, folder)
+    return Finished(record, folder, outcome.crash)
+
+
+def _execute(prepared: Prepared, folder: Path, journal: Journal, progress: Progress) -> Outcome:
+    from draftworth.services.processes import become_subreaper  # noqa: PLC0415 - lazy: psutil
+
+    become_subreaper()
+    config = prepared.config
+    scene = Scene(
+        folder=folder,
+        service=prepared.service,
+        engine=prepared.engine,
+        url=config.url,
+        model=config.service.model,
+        start_timeout_s=config.limits.start_timeout_s,
+        say=progress.now,
+    )
+    return Execution(
+        plan=prepared.plan,
+        config=config,
+        observed=prepared.observed,
+        scene=scene,
+        prompts=prepared.prompts,
+        journal=journal,
+        progress=progress,
+        model_path=prepared.model_path,
+    ).run()
+
+
+def _refuse_unfinished(port: int, died: str | None) -> None:
+    """Refuse where an earlier trial of this service was killed and never restored."""
+    for folder in unfinished():
+        if _port_of(folder) == port:
+            raise RefusedError(
+                f"trial {folder.name} of the service on port {port} was killed before it put the service back; "
+                f"run `draftworth trial restore {folder.name}` first"
+            )
+    if died is not None and died not in {folder.name for folder in all_trials()}:
+        raise RefusedError(
+            f"trial {died} of the service on port {port} was killed, and its folder is not in this DRAFTWORTH_HOME; "
+            f"run `draftworth trial restore {died}` with the DRAFTWORTH_HOME it was started with"
+        )
+
+
+def _port_of(folder: Path) -> int | None:
+    with Journal(folder / JOURNAL) as journal:
+        for event in journal.events():
+            if event.kind == "begin":
+                return int(event.data["config"]["service"]["port"])
+    return None
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take back the folder of a trial that was refused: nothing happened, so there is nothing to keep."""
+    for name in ("logs/guard.log", JOURNAL, f"{JOURNAL}-wal", f"{JOURNAL}-shm"):
+        (folder / name).unlink(missing_ok=True)
+    for part in (folder / "logs", folder):
+        part.rmdir()
+
+
+def machine() -> dict[str, Any]:
+    """Return what the trial ran on: kernel, processor, cores, memory."""
+    import psutil  # noqa: PLC0415 - lazy
+
+    return {
+        "kernel": platform.release(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
