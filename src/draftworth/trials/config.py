@@ -38,8 +38,8 @@ class ArmConfig(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
     """The arm's name: letters, digits, dot, dash, underscore; at most 64."""
     speculative_config: dict[str, Any] | None = None
-    """The engine's own speculative configuration, passed on as it is, e.g. `{ method = "ngram",
-    num_speculative_tokens = 5, prompt_lookup_max = 4 }`. None with no args and no env: baseline against itself."""
+    """The engine's own speculative configuration, passed on as it is. An arm without it, args and env is the
+    baseline against itself."""
     args: tuple[str, ...] = ()
     """Further arguments for the engine in this arm only; a declared difference."""
     env: dict[str, str] = {}

@@ -32,7 +32,7 @@ class Comparison(Frozen):
     tpot_ratio: Interval | None = None
     """TPOT of the variant over TPOT of the baseline; below 1 is faster. None where nothing could be paired."""
     shift_ms: Interval | None = None
-    """Hodges-Lehmann estimate of the paired difference of TPOT, variant − baseline, in milliseconds."""
+    """Hodges-Lehmann estimate of the paired difference of TPOT, variant minus baseline, in milliseconds."""
     ttft_ratio: Interval | None = None
     baseline_tpot_ms: float | None = None
     variant_tpot_ms: float | None = None
