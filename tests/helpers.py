@@ -1,0 +1,83 @@
+"""What several test files share: free ports, waiting, the fake server as a process."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FAKE = Path(__file__).parent / "fakes" / "openai_server.py"
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 15.0, what: str = "") -> Any:
+    """Poll until the condition is true; fail the test where it is not in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not in {seconds} s: {what or condition}"
+        time.sleep(0.05)
+
+
+def listening(port: int) -> bool:
+    """Whether something accepts connections on the port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def fake_command(folder: Path, port: int, script: Mapping[str, Any] | None = None) -> list[str]:
+    """Return the command of a fake server with a script of its own, with a place for speculative flags."""
+    path = folder / f"script-{port}.json"
+    path.write_text(json.dumps(dict(script or {})), encoding="utf-8")
+    return [sys.executable, str(FAKE), "--script", str(path), "--port", str(port), "--served-model-name", "fake"]
+
+
+@contextmanager
+def original(command: list[str], port: int, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[int]:
+    """Run a server the way a person would, outside of any trial; yields its pid and kills what is left of it."""
+    with (folder / "original.log").open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, **(env or {})},
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: listening(port), what="the original listens")
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def pids_with(word: str) -> list[int]:
+    """Return the pids whose command line or environment contains a word, this test's own left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()[0]
+        except OSError:
+            continue
+        if word.encode() in text and state != "Z":
+            found.append(int(entry.name))
+    return found
