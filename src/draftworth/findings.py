@@ -72,7 +72,7 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.REQUESTS_FAILED: ("warning", "failed requests are kept as rows and left out of every time"),
     Code.LENGTHS_DIFFER: (
         "info",
-        "the arms wrote different numbers of tokens; TPOT is per token, so the ratio stands, but prompts weigh differently",
+        "the arms wrote different numbers of tokens; TPOT is per token, so the ratio stands, but means differ",
     ),
     Code.APPROXIMATE_TOKENS: (
         "warning",

@@ -39,7 +39,7 @@ def started() -> Iterator[list[Running]]:
 
 
 def service(command: list[str], port: int, patience: float = 5.0) -> ProcessService:
-    return ProcessService(ServiceConfig(command=tuple(command), port=port), stop_timeout_s=patience)
+    return ProcessService(ServiceConfig(command=tuple(command), port=port), tuple(command), stop_timeout_s=patience)
 
 
 def launch(found: ProcessService, command: list[str], folder: Path, port: int, started: list[Running]) -> Running:

@@ -63,7 +63,7 @@ class Target:
 class RequestRow:
     """One request as it went: what requests.parquet stores.
 
-    TPOT follows docs/numbers.md: (time of the last chunk with tokens − time of the first) / (tokens − tokens of the
+    TPOT follows docs/numbers.md: (time of the last chunk with tokens - time of the first) / (tokens - tokens of the
     first chunk), None where the answer had no second chunk.
     """
 

@@ -128,6 +128,8 @@ class Engine(Protocol):
     """One engine."""
 
     name: str
+    version: str | None
+    """The engine's version where it is known; it only names the source of counts."""
 
     def speculation_in(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
         """Return how the command already asks for speculation (`--speculative-config=…`), or None."""

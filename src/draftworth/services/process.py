@@ -47,8 +47,9 @@ SCRIPT = "restore.sh"
 class ProcessService:
     """See `services.base.Service` for what each method promises."""
 
-    def __init__(self, config: "ServiceConfig", *, stop_timeout_s: float) -> None:
+    def __init__(self, config: "ServiceConfig", command: tuple[str, ...], *, stop_timeout_s: float) -> None:
         self._config = config
+        self._command = command
         self._patience_s = stop_timeout_s
         self._base_env: dict[str, str] | None = None
         self._base_cwd: str | None = None
@@ -61,6 +62,12 @@ class ProcessService:
         holder = listener(port, host)
         if holder is None:
             raise RefusedError(f"port {port} is taken by a process this user cannot see; run as its user, or as root")
+        if mark := mark_of(holder.pid):
+            trial = mark.split("/")[0]
+            raise RefusedError(
+                f"port {port} is held by what trial {trial} left behind ({describe(holder)}); "
+                f"run `draftworth trial restore {trial}` first"
+            )
         original = self._match(holder)
         if original is None:
             argv = _argv(holder)
@@ -77,12 +84,6 @@ class ProcessService:
                 f"{describe(original)} cannot be inspected by this user, so it could not be put back; "
                 f"run as {process.username()}, or as root"
             ) from None
-        if mark := mark_of(original.pid):
-            trial = mark.split("/")[0]
-            raise RefusedError(
-                f"port {port} is held by what trial {trial} left behind ({describe(original)}); "
-                f"run `draftworth trial restore {trial}` first"
-            )
         return Observed(
             running=True,
             process=original,
@@ -99,7 +100,7 @@ class ProcessService:
         except psutil.Error:
             return None
         for process in chain:
-            if process.pid > 1 and same_command(_cmdline(process), self._config.command):
+            if process.pid > 1 and same_command(_cmdline(process), self._command):
                 return identify(process.pid)
         return None
 

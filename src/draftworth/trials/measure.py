@@ -82,6 +82,7 @@ def measure_block(
     work = config.workload
     target = Target(base_url=config.url, model=model, token_timeout=config.limits.token_timeout_s)
     sampling = Sampling(max_tokens=work.max_tokens, temperature=work.temperature, seed=work.seed)
+    engine.version = block.facts.version or engine.version
     began = time.monotonic()
     total = len(prompts) * work.repeats
 
@@ -182,7 +183,10 @@ def _settled(
     ours = sum(row.ok for row in block.rows)
     while True:
         after = _scrape(url, engine, folder, block, "after")
-        finished = engine.requests_finished(before, after) if after else None
+        try:
+            finished = engine.requests_finished(before, after) if after else None
+        except MeasureError:
+            return after  # the counters were reset; the count says so
         if finished is None or finished >= ours or time.monotonic() > deadline:
             return after
         time.sleep(0.1)

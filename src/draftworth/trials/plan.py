@@ -89,7 +89,10 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
     Raises:
         RefusedError: the command speculates already, an arm cannot be built, or there are too many requests.
     """
-    base = observed.command if observed.running else config.service.command
+    asked = config.service.command
+    # What the kernel says is nearest to the original, but it has lost where the flags belong in a wrapper's command.
+    placed = engine.without_placeholder(asked) != asked
+    base = observed.command if observed.running and not placed else asked
     present = engine.speculation_in(base, config.service.env)
     if present:
         raise RefusedError(

@@ -45,10 +45,11 @@ def prepare(path: Path) -> Prepared:
     config = load(path)
     work = config.workload
     prompts = load_prompts(work.source, work.categories, work.prompts_per_category)
-    service = service_for(config.service, stop_timeout_s=config.limits.stop_timeout_s)
     engine = engine_named(config.service.engine)
+    plain = engine.without_placeholder(config.service.command)
+    service = service_for(config.service, plain, stop_timeout_s=config.limits.stop_timeout_s)
     observed = service.observe()
-    command = observed.command if observed.running else config.service.command
+    command = observed.command if observed.running else plain
     if not observed.running:
         _check_program(command, config)
     model_path = _check_model(engine.model_in(command), config)

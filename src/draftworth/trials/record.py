@@ -102,7 +102,7 @@ class TrialRecord(Frozen):
     restore: str = ""
     """How that was verified, or what to do."""
     restore_commands: tuple[str, ...] = ()
-    comparison: Comparison | None = None
+    comparison: ArmComparison | None = None
     """Of the best variant, over all prompts."""
     categories: tuple[CategoryComparison, ...] = ()
     comparisons: tuple[ArmComparison, ...] = ()

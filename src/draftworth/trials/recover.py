@@ -36,6 +36,11 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str)
         config = next(event.data["config"] for event in journal.events() if event.kind == "begin")
     with locked(int(config["service"]["port"]), folder.name, wait_s=wait_s):
         if not needs_restore(folder):
+            if not (folder / records.NAME).is_file():
+                # Killed after its restore was verified and before its record was written.
+                _write(
+                    folder, "the trial's process died after it had restored the service", _restored_before(folder), ()
+                )
             return f"trial {folder.name} is restored already; nothing to do"
         try:
             done = restore(scene)
@@ -67,6 +72,13 @@ def _write(folder: Path, reason: str, done: Restored | None, commands: tuple[str
         "restore_commands": commands,
     }
     records.write(found.model_copy(update=update), folder)
+
+
+def _restored_before(folder: Path) -> Restored:
+    """Return the restore a journal says was verified."""
+    with Journal(folder / JOURNAL) as journal:
+        ends = [event for event in journal.events() if event.kind == "end" and event.data.get("restored")]
+    return Restored(str(ends[-1].data.get("how", "")))
 
 
 def _created(folder: Path) -> str:

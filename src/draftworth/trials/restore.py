@@ -83,10 +83,15 @@ def scene_of(folder: Path, say: Callable[[str], None]) -> Scene:
     with Journal(folder / JOURNAL) as journal:
         begin = _begin(journal.events())
     config = TrialConfig.model_validate(begin.data["config"])
+    engine = engine_named(config.service.engine)
     return Scene(
         folder=folder,
-        service=service_for(config.service, stop_timeout_s=config.limits.stop_timeout_s),
-        engine=engine_named(config.service.engine),
+        service=service_for(
+            config.service,
+            engine.without_placeholder(config.service.command),
+            stop_timeout_s=config.limits.stop_timeout_s,
+        ),
+        engine=engine,
         url=config.url,
         model=config.service.model,
         start_timeout_s=config.limits.start_timeout_s,

@@ -1,0 +1,135 @@
+"""What the fake server is told to do: one frozen record, read from JSON."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """Every behaviour of the fake server; all fields optional.
+
+    Request numbers count POSTs to /v1/chat/completions from 1, warm-ups included. Zero or None switches a
+    behaviour off. `speculating` holds fields that replace these when the server got `--speculative-config`.
+    """
+
+    # Speed. The time between two chunks is token_ms times the tokens of the later one, so TPOT is token_ms.
+    token_ms: float = 1.0
+    first_token_ms: float = 5.0
+    tokens_per_chunk: tuple[int, ...] = (1,)
+    """Cycled over the chunks after the first. When speculating, each of them is one step."""
+    first_chunk_tokens: int = 1
+    jitter: float = 0.0
+    """Relative standard deviation of one request's token_ms (log-normal, seeded, by request number)."""
+    seed: int = 0
+    slow_headers_ms: float = 0.0
+
+    # What is written.
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """The text of the last message to the answer; others get deterministic pseudo-text of their own prompt."""
+    tokens: int = 48
+    """Length of a pseudo-text, its end token included."""
+    corrupt_every: int = 0
+    """Every nth written token is one the model would not write: gap `corrupt_gap` when scored."""
+    corrupt_gap: float = 9.0
+    tie_every: int = 0
+    """Every nth written token is the other side of a near tie: gap `tie_gap` when scored."""
+    tie_gap: float = 0.1
+    noise_every: int = 0
+    """Every nth position scores a gap of `noise_gap` although it is what the model writes, for either arm."""
+    noise_gap: float = 0.2
+
+    # The shape of the stream.
+    usage: bool = True
+    token_ids: bool = True
+    reject_token_ids: bool = False
+    """Answer 400 where `return_token_ids` is asked for."""
+    role_chunk: bool = True
+    empty_chunks: bool = False
+    """An empty delta before every chunk with tokens."""
+    reasoning_field: str | None = None
+    """`reasoning` or `reasoning_content`: the first `reasoning_tokens` tokens go there."""
+    reasoning_tokens: int = 8
+    tool_calls: bool = False
+    """Everything is written as the arguments of one tool call."""
+
+    # Speculation as the server tells it.
+    draft_every: int = 1
+    """Every nth step drafts `num_speculative_tokens`; a step that does not emits one token. 0: nothing is drafted."""
+
+    # /metrics
+    metrics: bool = True
+    engines: int = 1
+    foreign_requests: int = 0
+    """Requests of somebody else, ten tokens each, added to the counters at every scrape."""
+    reset_counters_after: int = 0
+    """After this many requests the counters start again from zero."""
+
+    # The life of the process.
+    version: str = "0.32.0"
+    load_seconds: float = 0.0
+    """Before it listens, spread over the log lines of the start."""
+    warm_seconds: float = 0.0
+    """Healthy, but answers 503 to anything that generates."""
+    die_at: str | None = None
+    """`load`, `first_request` (the first that generates, chat or completion) or `request:N`."""
+    exit_code: int = 1
+    hang_at_request: int = 0
+    """The Nth request gets headers and the role chunk, then nothing."""
+    ignore_sigterm: bool = False
+    stop_seconds: float = 0.0
+    """How long it takes to end after SIGTERM."""
+    spawn_children: int = 0
+    """Child processes in its session, left behind when it ends."""
+    detached_children: int = 0
+    """Child processes in sessions of their own."""
+    stubborn_children: int = 0
+    """Child processes in its session that ignore SIGTERM."""
+
+    # Failures of requests.
+    error_every: int = 0
+    """HTTP 500."""
+    reset_every: int = 0
+    """Connection reset after half of the tokens."""
+    truncate_every: int = 0
+    """The stream ends after half of the tokens, without finish_reason and `[DONE]`."""
+    error_event_every: int = 0
+    """An `error` event after half of the tokens."""
+    malformed_every: int = 0
+    """An event that is no JSON after half of the tokens."""
+    score_error: str | None = None
+    """HTTP 500 with this message where prompt_logprobs are asked for."""
+
+    speculating: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "Script":
+        """Build a script; a field nobody knows is a ValueError."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted((set(data) | set(data.get("speculating", {}))) - known)
+        if unknown:
+            message = f"no such field: {', '.join(unknown)}"
+            raise ValueError(message)
+        values = dict(data)
+        chunk = values.get("tokens_per_chunk", (1,))
+        values["tokens_per_chunk"] = (chunk,) if isinstance(chunk, int) else tuple(chunk)
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: Path) -> "Script":
+        """Read a script from a JSON file."""
+        return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
+
+    def effective(self, *, speculating: bool) -> "Script":
+        """Return the script with the `speculating` overrides applied, where they apply."""
+        if not speculating or not self.speculating:
+            return self
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return Script.from_dict({**own, **self.speculating, "speculating": {}})
+
+    def to_json(self) -> str:
+        """Return the JSON that `load` reads."""
+        return json.dumps(dataclasses.asdict(self))

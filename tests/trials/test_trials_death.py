@@ -1,0 +1,225 @@
+"""The tool interrupted or killed at any moment: the service is as it was, and no process of a server is left."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.helpers import listening, original, pids_with, wait_for
+from tests.trials.conftest import QUICK, Case
+
+from draftworth.services.processes import listener
+
+SLOW = {**QUICK, "token_ms": 20.0, "speculating": {"token_ms": 15.0}}
+STEPS = (
+    *("01-measure", "02-stop-original", "03-start-ngram", "04-measure", "05-stop"),
+    *("restore", "start-original", "07-measure", "08-score"),
+)
+
+
+def finish(tool: "subprocess.Popen[str]", seconds: float = 30) -> tuple[int, str, str]:
+    out, err = tool.communicate(timeout=seconds)
+    return tool.returncode, out, err
+
+
+def record(case: Case) -> dict[str, object]:
+    loaded = json.loads((case.trials()[-1] / "trial.json").read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def guard_pid(case: Case) -> int:
+    return next(int(event.data["pid"]) for event in case.events() if event.step == "guard")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("step", ["start-baseline", "measure-ngram"])
+def test_a_signal_ends_the_trial_in_order(case: Case, step: str, number: signal.Signals) -> None:
+    case.write(SLOW)
+    tool = case.start("trial", "run", str(case.file), "--json")
+    wait_for(lambda: case.reached(step), 20)
+    time.sleep(0.3)
+    tool.send_signal(number)
+    code, out, err = finish(tool)
+    assert code == 6, err
+    found = json.loads(out)
+    assert found["verdict"] == "error"
+    assert found["error"] == f"interrupted by {number.name}"
+    assert found["restored"] is True
+    case.nothing_left()
+    if step == "measure-ngram":
+        assert next(arm for arm in found["arms"] if arm["name"] == "baseline")["requests"] == 4, (
+            "measured rows are kept"
+        )
+
+
+def test_ctrl_c_twice_does_not_skip_the_restore(case: Case) -> None:
+    case.write({**SLOW, "ignore_sigterm": True}, limits="stop_timeout_s = 2")
+    with original(case.original_command(), case.port, case.folder):
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached("measure-ngram"), 20)
+        for _ in range(3):
+            tool.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        code, out, err = finish(tool)
+        assert code == 6, err
+        assert json.loads(out)["restored"] is True
+        assert "being put back first" in err
+        assert listening(case.port)
+
+
+def test_a_closed_output_changes_nothing(case: Case) -> None:
+    case.write()
+    tool = case.start("trial", "run", str(case.file))
+    assert tool.stdout
+    assert tool.stderr
+    tool.stdout.close()
+    tool.stderr.close()
+    assert tool.wait(timeout=60) == 0
+    assert record(case)["verdict"] == "faster"
+    case.nothing_left()
+
+
+def test_a_second_trial_is_refused_while_one_runs(case: Case) -> None:
+    case.write(SLOW)
+    tool = case.start("trial", "run", str(case.file), "--json")
+    wait_for(lambda: case.reached("measure-baseline"), 20)
+    second = case.cli("trial", "run", str(case.file))
+    assert second.code == 2
+    assert "is at work on the service on port" in second.err or "left behind" in second.err or "taken" in second.err
+    assert len(case.trials()) == 1
+    restore = case.cli("trial", "restore", case.trials()[0].name)
+    assert restore.code == 2, "a running trial is not restored under its feet"
+    assert f"pid {tool.pid} of" in restore.err
+    tool.send_signal(signal.SIGINT)
+    finish(tool)
+    case.nothing_left()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_the_guard_puts_the_original_back(case: Case, step: str) -> None:
+    case.write(QUICK)
+    with original(case.original_command(), case.port, case.folder) as pid:
+        before = _argv(pid)
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached(step), 30, step)
+        tool.kill()
+        finish(tool)
+        wait_for(lambda: not _alive(guard_pid(case)), 30, "the guard is done")
+        _as_before(case, before)
+        assert record(case)["restored"] is True
+        assert record(case)["verdict"] == "error"
+
+
+def test_killed_with_its_guard_a_person_restores(case: Case) -> None:
+    case.write({**SLOW, "spawn_children": 1, "detached_children": 1})
+    with original(case.original_command(), case.port, case.folder) as pid:
+        before = _argv(pid)
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached("04-measure"), 30)
+        os.kill(guard_pid(case), signal.SIGKILL)
+        tool.kill()
+        finish(tool)
+        assert len(pids_with("DRAFTWORTH_START=")) >= 3, "the variant and its children live on"
+        assert "unfinished" in case.cli("trial", "list").out
+        again = case.cli("trial", "run", str(case.file))
+        assert again.code == 2
+        assert f"draftworth trial restore {case.trials()[0].name}" in again.err
+        done = case.cli("trial", "restore")
+        assert done.code == 0, done.err
+        assert "has generated a token" in done.out
+        _as_before(case, before)
+        assert "nothing to do" in case.cli("trial", "restore").out
+        assert case.cli("trial", "run", str(case.file)).code == 0, "and the next trial runs"
+
+
+def test_killed_between_a_start_and_its_record_the_mark_finds_the_server(case: Case) -> None:
+    # The journal has the intent only: nothing but the mark in its environment tells whose the server is.
+    case.write({**SLOW, "load_seconds": 1.0})
+    tool = case.start("trial", "run", str(case.file), "--json")
+    wait_for(lambda: case.reached("01-start", "effect"), 20)
+    os.kill(guard_pid(case), signal.SIGKILL)
+    tool.kill()
+    finish(tool)
+    with_effects = case.trials()[0] / "journal.db"
+    _forget_effects(with_effects)
+    assert pids_with("DRAFTWORTH_START=")
+    assert case.cli("trial", "restore").code == 0
+    case.nothing_left()
+
+
+def test_a_killed_restore_is_finished_by_the_next(case: Case) -> None:
+    case.write({**QUICK, "load_seconds": 1.5})
+    with original(case.original_command(), case.port, case.folder) as pid:
+        before = _argv(pid)
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached("04-measure"), 30)
+        os.kill(guard_pid(case), signal.SIGKILL)
+        tool.kill()
+        finish(tool)
+        first = case.start("trial", "restore")
+        wait_for(lambda: case.reached("start-original", "effect"), 30)
+        first.kill()
+        finish(first)
+        # The original is loading already: it must be waited for, not started twice.
+        assert case.cli("trial", "restore").code == 0
+        _as_before(case, before)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+def test_killed_at_random_moments(case: Case) -> None:
+    """A hundred kills of the tool, half of them with a kill of the guard's restore on top."""
+    rolls = random.Random(20260101)
+    case.write(QUICK)
+    for number in range(100):
+        with original(case.original_command(), case.port, case.folder) as pid:
+            before = _argv(pid)
+            tool = case.start("trial", "run", str(case.file), "--json")
+            wait_for(lambda: case.reached("01-measure"), 30)
+            time.sleep(rolls.uniform(0, 6))
+            tool.kill()
+            finish(tool)
+            if number % 2:
+                time.sleep(rolls.uniform(0, 1))
+                if _alive(guard_pid(case)):
+                    os.kill(guard_pid(case), signal.SIGKILL)
+            wait_for(lambda: not _alive(guard_pid(case)), 60)
+            assert case.cli("trial", "restore").code == 0
+            _as_before(case, before)
+        for left in pids_with(f"script-{case.port}.json"):
+            os.kill(left, signal.SIGKILL)
+        wait_for(lambda: not listening(case.port))
+
+
+def _argv(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _as_before(case: Case, argv: bytes) -> None:
+    """Assert that the original, and nothing else, serves."""
+    wait_for(lambda: listening(case.port), 20, "the original serves")
+    holder = listener(case.port, "127.0.0.1")
+    assert holder is not None
+    assert _argv(holder.pid) == argv
+    wait_for(lambda: pids_with(f"script-{case.port}.json") == [holder.pid], 10, "nothing else is left")
+
+
+def _forget_effects(path: Path) -> None:
+    import sqlite3  # noqa: PLC0415 - only here
+
+    connection = sqlite3.connect(path)
+    connection.execute("DELETE FROM events WHERE kind = 'effect' OR (kind = 'note' AND step != 'guard')")
+    connection.commit()
+    connection.close()
