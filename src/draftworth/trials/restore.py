@@ -118,8 +118,9 @@ def restore(scene: Scene) -> Restored:
                     remarks += _clear(scene, journal.events())
                     done = _bring_back(scene, observed, journal) if observed.running else _leave_empty(scene)
                     effect["how"] = done.how
-                scene.service.forget_original(scene.folder)
                 journal.append("end", "restore", restored=True, how=done.how)
+                # Only now: a death before this line leaves the way back on disk, a death after it needs none.
+                scene.service.forget_original(scene.folder)
             except DraftworthError as error:
                 problem = error
             else:
