@@ -47,7 +47,9 @@ def fake_command(folder: Path, port: int, script: Mapping[str, Any] | None = Non
 
 
 @contextmanager
-def original(command: list[str], port: int, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[int]:
+def original(
+    command: list[str], port: int, folder: Path, env: Mapping[str, str] | None = None, seconds: float = 15.0
+) -> Iterator[int]:
     """Run a server the way a person would, outside of any trial; yields its pid and kills what is left of it."""
     with (folder / "original.log").open("ab") as log:
         process = subprocess.Popen(
@@ -60,7 +62,7 @@ def original(command: list[str], port: int, folder: Path, env: Mapping[str, str]
             start_new_session=True,
         )
     try:
-        wait_for(lambda: listening(port), what="the original listens")
+        wait_for(lambda: listening(port), seconds, "the original listens")
         yield process.pid
     finally:
         process.kill()

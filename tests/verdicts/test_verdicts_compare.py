@@ -298,11 +298,23 @@ def test_categories_are_judged_apart_at_a_corrected_level() -> None:
     assert code.tpot_ratio is not None
     assert compared.comparison.tpot_ratio is not None
     assert code.tpot_ratio.estimate == pytest.approx(0.5)
-    assert code.tpot_ratio.confidence == pytest.approx(1 - 0.05 / 4)
-    assert "level corrected for 2 variants x 2 categories (Bonferroni)" in code.tpot_ratio.method
-    assert "98.75 % interval" in code.reason
+    assert code.tpot_ratio.confidence == pytest.approx(0.95), "a category's interval is shown as a description"
     assert compared.comparison.tpot_ratio.confidence == pytest.approx(0.975)
     assert compared.comparison.tpot_ratio.method.endswith("level corrected for 2 variants (Bonferroni)")
+
+
+def test_a_category_that_only_the_plain_level_calls_faster_is_inconclusive() -> None:
+    # Six prompts: the 95 % interval lies below 1, that at 1 - 0.05 / 20 does not.
+    noise = (0.80, 0.99, 0.84, 1.01, 0.86, 0.90)
+    base = [row(f"{kind}{i}", 10.0, category=kind) for kind in "abcde" for i in range(6)]
+    other = [row(f"{kind}{i}", 10.0 * noise[i], arm="v", category=kind) for kind in "abcde" for i in range(6)]
+    first = compare([base, base], [other], variants=4, prior_baseline=0.0, prior_variant=0.0).categories[0]
+    assert first.tpot_ratio is not None
+    assert first.tpot_ratio.high is not None
+    assert first.tpot_ratio.high < 1
+    assert first.verdict is Verdict.INCONCLUSIVE
+    assert "inconclusive at 99.75 %" in first.reason
+    assert "corrected for 4 variants x 5 categories" in first.reason
 
 
 def test_a_category_without_pairs_is_an_error_and_one_with_a_single_pair_inconclusive() -> None:

@@ -70,8 +70,11 @@ def compare(
     """Compare a variant with the baseline over the prompts measured in every start of both.
 
     A prompt's value in an arm is the mean over its starts, so a drift between the baseline before and the baseline
-    after cancels to first order. The verdict over all prompts is at level 1 - (1 - confidence) / variants; those of
-    categories at 1 - (1 - confidence) / (variants x categories).
+    after cancels to first order.
+
+    The interval over all prompts and its verdict are at level 1 - (1 - confidence) / variants. A category shows its
+    interval at `confidence`, as a description; its verdict is one of many and is taken at level
+    1 - (1 - confidence) / (variants x categories).
 
     Args:
         baseline_blocks: rows of each start of the baseline, in order of time.
@@ -120,9 +123,9 @@ def compare(
 
     overall = rule(variants, 1)
     comparison = _comparison(tpot, ttft, overall)
-    each = rule(variants, max(1, len(names)))
+    shown, judged = rule(1, 1), rule(variants, max(1, len(names)))
     groups = tuple(
-        CategoryComparison(category=name, **dict(_comparison(tpot.only(wanted), ttft.only(wanted), each)))
+        CategoryComparison(category=name, **dict(_category(tpot.only(wanted), ttft.only(wanted), shown, judged)))
         for name in names
         for wanted in [{prompt for prompt, category in categories.items() if category == name}]
     )
@@ -198,6 +201,19 @@ def _comparison(tpot: Paired, ttft: Paired, rule: _Rule) -> Comparison:
         verdict=verdict,
         reason=f"{figures}: {why}",
     )
+
+
+def _category(tpot: Paired, ttft: Paired, shown: _Rule, judged: _Rule) -> Comparison:
+    """Return a category's comparison at one level with the verdict of a stricter one."""
+    found = _comparison(tpot, ttft, shown)
+    strict = _comparison(tpot, ttft, judged)
+    if strict.verdict is found.verdict:
+        return found
+    ratio = strict.tpot_ratio
+    bounded = ratio is not None and ratio.low is not None and ratio.high is not None
+    limits = f" ({ratio.low:.3f} to {ratio.high:.3f})" if ratio is not None and bounded else ""
+    reason = f"{found.reason.rpartition(': ')[0]}: inconclusive at {_percent(judged.confidence)}{limits}{judged.note}"
+    return found.model_copy(update={"verdict": strict.verdict, "reason": reason})
 
 
 def _ratio(baseline: Sequence[float], variant: Sequence[float], rule: _Rule, log_sd: float) -> Interval | None:

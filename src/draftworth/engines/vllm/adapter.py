@@ -1,0 +1,107 @@
+"""vLLM as an engine: joins the files of this package behind the engine protocol."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from draftworth.engines.base import AcceptanceCounts, Confounder, LogReader, MetricsSnapshot, StartupFacts
+from draftworth.engines.vllm import command as commands
+from draftworth.engines.vllm import confounders, failures, flags, log, metrics, per_request, version
+
+
+class VLLM:
+    """vLLM's OpenAI server. Checked with 0.32.0; see each file for what older releases did otherwise.
+
+    Attributes:
+        name: the engine's name.
+        version: vLLM's version where known; it only names the source of counts.
+    """
+
+    name = "vllm"
+
+    def __init__(self, version: str | None = None) -> None:
+        self.version = version
+
+    def speculation_in(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
+        """Return how the command or its environment asks for speculation, as written there, or None."""
+        return flags.speculation_in(command, env)
+
+    def with_speculation(self, command: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the command with `--speculative-config` and its compact JSON; a placeholder is filled.
+
+        Raises:
+            RefusedError: the command already speculates, or has no place where the flag can go.
+            UsageError: the configuration is no JSON object with a `method` or a `model`.
+        """
+        return commands.with_speculation(command, config)
+
+    def with_args(self, command: Sequence[str], args: Sequence[str]) -> tuple[str, ...]:
+        """Return the command with further arguments for vLLM; a placeholder stays, behind them.
+
+        Raises:
+            RefusedError: the command has no place where arguments can go.
+        """
+        return commands.with_args(command, args)
+
+    def without_placeholder(self, command: Sequence[str]) -> tuple[str, ...]:
+        """Return the command with every `{speculative_args}` taken out.
+
+        Raises:
+            RefusedError: it stands inside quotes or inside a longer word.
+        """
+        return commands.without_placeholder(command)
+
+    def model_in(self, command: Sequence[str]) -> str | None:
+        """Return the model the command serves as it is written there, or None where that cannot be told."""
+        return commands.model_in(command)
+
+    def measuring_args(self, version: str | None) -> tuple[str, ...]:
+        """Return the arguments that make a speculating server of this version tell per-request figures."""
+        return per_request.measuring_args(version)
+
+    def log_reader(self) -> LogReader:
+        """Return a reader for one start of a server."""
+        return log.VLLMLogReader()
+
+    def failure_hint(self, text: str) -> str | None:
+        """Return why a start failed in one line, from its log, or None."""
+        return failures.failure_hint(text)
+
+    def version_of(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
+        """Return the installed version the command would start, or None where that cannot be told."""
+        return version.version_of(command, env)
+
+    def parse_metrics(self, text: str) -> MetricsSnapshot:
+        """Read a `/metrics` page.
+
+        Raises:
+            MeasureError: the text is no metrics page, or not one of vLLM.
+        """
+        return metrics.parse_metrics(text)
+
+    def counts(self, before: MetricsSnapshot, after: MetricsSnapshot) -> AcceptanceCounts:
+        """Return the counts of the window between two scrapes.
+
+        Raises:
+            MeasureError: a counter fell, appeared or went, or the server was started anew.
+        """
+        return metrics.counts(before, after, self.version)
+
+    def requests_finished(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
+        """Return how many requests of anybody's finished between two scrapes, or None.
+
+        Raises:
+            MeasureError: the counter fell, or the server was started anew.
+        """
+        return metrics.requests_finished(before, after)
+
+    def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
+        """Sum the speculative figures of answers; None where no answer carried any.
+
+        Raises:
+            MeasureError: an object has another form, or its figures contradict each other.
+        """
+        return per_request.request_counts(stats, version)
+
+    def confounders(self, baseline: StartupFacts, variant: StartupFacts) -> tuple[Confounder, ...]:
+        """Return every difference of two starts beyond speculation itself."""
+        return confounders.confounders(baseline, variant)

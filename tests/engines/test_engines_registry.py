@@ -1,0 +1,36 @@
+import subprocess
+import sys
+
+import pytest
+
+from draftworth.engines import CHOICES, engine
+from draftworth.engines.base import Engine
+from draftworth.engines.vllm import VLLM
+from draftworth.errors import UsageError
+
+
+def test_every_choice_builds_an_engine_of_that_name() -> None:
+    assert CHOICES
+    assert [engine(name).name for name in CHOICES] == list(CHOICES)
+
+
+def test_an_adapter_has_every_method_of_the_protocol() -> None:
+    adapter: Engine = VLLM()  # the type checker compares the signatures
+    wanted = [name for name in vars(Engine) if not name.startswith("_")]
+    assert [name for name in wanted if not callable(getattr(adapter, name, None))] == []
+
+
+def test_an_unknown_engine_is_a_usage_error_that_lists_the_choices() -> None:
+    with pytest.raises(UsageError, match=r"unknown engine 'vlm': choose one of .*vllm"):
+        engine("vlm")
+
+
+def test_naming_the_choices_imports_no_engine_and_building_one_no_metrics_parser() -> None:
+    code = (
+        "import sys, draftworth.engines as e\n"
+        "assert not any(m.startswith('draftworth.engines.vllm') for m in sys.modules)\n"
+        "e.engine('vllm')\n"
+        "assert 'prometheus_client' not in sys.modules and 'numpy' not in sys.modules\n"
+    )
+    path = [p for p in sys.path if p]
+    subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"], check=True)

