@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="plaintext")
+app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="markdown")
 
 Json = Annotated[bool, Parameter(name="--json", negative="", help="One JSON document on standard output.")]
 File = Annotated[Path, Parameter(help="The trial's TOML file; `draftworth trial schema` prints one to start from.")]
@@ -24,7 +24,7 @@ def schema(*, as_json: Json = False) -> int:
 
 
 @app.command
-def plan(file: File, *, as_json: Json = False) -> int:
+def plan(file: File, /, *, as_json: Json = False) -> int:
     """Print every step and command a run would execute; the same code makes both. Changes nothing."""
     from dataclasses import asdict  # noqa: PLC0415 - lazy
 
@@ -56,7 +56,7 @@ def plan(file: File, *, as_json: Json = False) -> int:
 
 
 @app.command
-def run(file: File, *, as_json: Json = False) -> int:
+def run(file: File, /, *, as_json: Json = False) -> int:
     """Run a trial: baseline, variants, baseline again; then the service is put back, whatever happened.
 
     Exits 0 with a verdict, 1 for a wrong file, 2 where it was refused and nothing changed, 3 where the verdict is
@@ -91,7 +91,7 @@ def run_and_print(file: Path, *, as_json: bool) -> int:
 
 @app.command
 def show(
-    trial: Annotated[str, Parameter(name="ID", help="A trial's id, or `latest`.")], *, as_json: Json = False
+    trial: Annotated[str, Parameter(name="ID", help="A trial's id, or `latest`.")], /, *, as_json: Json = False
 ) -> int:
     """Print what a trial found."""
     from draftworth.cli.show import show_lines  # noqa: PLC0415 - lazy
@@ -127,6 +127,7 @@ def restore(
     trial: Annotated[
         str | None, Parameter(name="ID", help="A trial's id; default: every one not restored yet.")
     ] = None,
+    /,
 ) -> int:
     """Finish what a killed trial left: end what it started, start the original, check that it generates."""
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
