@@ -5,8 +5,9 @@ DraftworthError
 ├── RefusedError        2  understood, but refused before anything was changed
 ├── InterruptedTrial    6  a person or the host ended the trial; the service is back
 ├── TrialError          6  the trial could not be measured; the service is back
-│   ├── ServerStartError   a server did not start, or not in time
-│   ├── ServerDiedError    a server ended while it was needed
+│   ├── ServerError        carries the server's own last lines
+│   │   ├── ServerStartError   it did not start, or not in time
+│   │   └── ServerDiedError    it ended while it was needed
 │   └── MeasureError       too many requests failed, or an answer could not be read
 ├── NotRestoredError    4  the original service is NOT back; carries the commands that bring it back
 └── (anything else)     5  a bug in Draftworth
@@ -51,8 +52,8 @@ class InterruptedTrial(TrialError):  # noqa: N818 - an interruption is not an er
     """A person or the host ended the trial before it was complete."""
 
 
-class ServerStartError(TrialError):
-    """A server did not start, or not before its deadline.
+class ServerError(TrialError):
+    """A server did not do what was needed of it.
 
     Attributes:
         tail: the last lines the server itself printed.
@@ -63,16 +64,12 @@ class ServerStartError(TrialError):
         self.tail = tuple(tail)
 
 
-class ServerDiedError(TrialError):
-    """A server ended while it was needed.
+class ServerStartError(ServerError):
+    """A server did not start, or not before its deadline."""
 
-    Attributes:
-        tail: the last lines the server itself printed.
-    """
 
-    def __init__(self, message: str, tail: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.tail = tuple(tail)
+class ServerDiedError(ServerError):
+    """A server ended while it was needed."""
 
 
 class MeasureError(TrialError):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from draftworth import redact
 from draftworth.errors import UsageError
 from draftworth.reports.words import interval, number, percent
-from draftworth.trials import redact
 from draftworth.trials.home import all_trials, find_trial, new_trial
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.progress import Progress, Remaining, duration

@@ -28,24 +28,24 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
     """Print every step and command a run would execute; the same code makes both. Changes nothing."""
     from dataclasses import asdict  # noqa: PLC0415 - lazy
 
-    from draftworth.trials.execute import public_config  # noqa: PLC0415 - lazy: heavy imports
+    from draftworth import redact  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import lines  # noqa: PLC0415 - lazy
     from draftworth.trials.prepare import prepare  # noqa: PLC0415 - lazy
-    from draftworth.trials.redact import command, environment  # noqa: PLC0415 - lazy
 
     ready = prepare(file)
     if not as_json:
         print("\n".join(lines(ready.plan, ready.observed, ready.config)))
         return 0
     steps = [
-        {**asdict(step), "command": command(step.command), "env": environment(step.env)} for step in ready.plan.steps
+        {**asdict(step), "command": redact.command(step.command), "env": redact.environment(step.env)}
+        for step in ready.plan.steps
     ]
     found = {
         "schema_version": 1,
         "service_runs": ready.observed.running,
         "engine": ready.engine.name,
         "version": ready.version,
-        "config": public_config(ready.config),
+        "config": redact.config(ready.config),
         "steps": steps,
         "requests": ready.plan.requests,
         "starts": ready.plan.starts,

@@ -7,17 +7,16 @@ from what the kernel says of it (argv, environment, folder), so that only the de
 import json
 import os
 import shlex
-import stat
-import subprocess
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
-from draftworth.errors import RefusedError, ServerStartError, TrialError
+from draftworth.errors import RefusedError, TrialError
+from draftworth.redact import command as redacted
 from draftworth.services.base import MARK, Observed, ProcessId, Running, Start, Tell
+from draftworth.services.launch import forget, launch, save, start_saved
 from draftworth.services.processes import (
     describe,
     end,
@@ -34,14 +33,7 @@ from draftworth.services.processes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from draftworth.trials.config import ServiceConfig
-
-SAVED = "original.json"
-"""In the trial's folder until the restore is verified: how the original is started, its environment included."""
-SCRIPT = "restore.sh"
-"""Beside it: the same for a person's shell."""
 
 
 class ProcessService:
@@ -109,7 +101,7 @@ class ProcessService:
         base = dict(os.environ) if self._base_env is None else self._base_env
         env = {**base, **self._config.env, **start.env, MARK: start.mark}
         tell(f"starting {Path(start.command[0]).name}, log {start.log}")
-        return _launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
+        return launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
 
     def alive(self, running: Running) -> bool:
         """Whether the leader still runs."""
@@ -157,46 +149,18 @@ class ProcessService:
         return self._stopped(end(lambda: family(process, session, None, known), process, self._patience_s))
 
     def save_original(self, observed: Observed, folder: Path) -> None:
-        """Write SAVED and SCRIPT, readable by their owner only: the environment may hold keys."""
-        if not observed.running or observed.process is None:
-            return
-        process = psutil.Process(observed.process.pid)
-        saved = {
-            "command": list(observed.command),
-            "cwd": observed.cwd,
-            "log": observed.log,
-            "env": self._base_env or {},
-            "uid": process.uids().effective,
-            "gid": process.gids().effective,
-            "nice": process.nice(),
-            "affinity": process.cpu_affinity(),
-        }
-        _write_private(folder / SAVED, json.dumps(saved, indent=1), 0o600)
-        assignments = " ".join(f"{key}={shlex.quote(value)}" for key, value in sorted((self._base_env or {}).items()))
-        log = shlex.quote(observed.log or str(folder / "logs" / "original.log"))
-        script = (
-            "#!/bin/sh\n# Starts the original service again, as it was before the trial.\n"
-            f"cd {shlex.quote(observed.cwd or '/')} || exit 1\n"
-            f"exec env -i {assignments} setsid {shlex.join(observed.command)} </dev/null >>{log} 2>&1 &\n"
-        )
-        _write_private(folder / SCRIPT, script, 0o700)
+        """Write what starts the original again, readable by its owner only: the environment may hold keys."""
+        if observed.running and observed.process is not None:
+            save(observed, self._base_env or {}, folder)
 
     def forget_original(self, folder: Path) -> None:
         """Remove what `save_original` wrote; called once the restore is verified."""
-        (folder / SAVED).unlink(missing_ok=True)
-        (folder / SCRIPT).unlink(missing_ok=True)
+        forget(folder)
 
     def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
         """Start the original as it was: argv, environment, folder, log, user, nice value and processors."""
-        try:
-            saved = json.loads((folder / SAVED).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise TrialError(f"{folder / SAVED} cannot be read ({error}); start the service by hand") from None
-        log = Path(saved["log"]) if saved["log"] else folder / "logs" / "original.log"
-        tell(f"starting the original: {shlex.join(observed.command)}")
-        account = {"user": saved["uid"], "group": saved["gid"]} if saved["uid"] != os.geteuid() else {}
-        with _inherited(saved.get("nice"), saved.get("affinity")):
-            return _launch(observed.command, saved["env"], saved["cwd"] or "/", log, "", account=account)
+        tell(f"starting the original: {shlex.join(redacted(observed.command))}")
+        return start_saved(observed, folder)
 
     def as_found(self, observed: Observed) -> Running:
         """Return the original as it was observed."""
@@ -307,72 +271,3 @@ def _stdout_file(pid: int) -> str | None:
         return str(target) if target.is_file() else None
     except OSError:
         return None
-
-
-def _launch(
-    command: Sequence[str],
-    env: Mapping[str, str],
-    cwd: str,
-    log: Path,
-    mark: str,
-    *,
-    account: Mapping[str, int] | None = None,
-) -> Running:
-    """Start a process in a session of its own with its output appended to a log."""
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            # Not a context manager: the server outlives this function, and may outlive the tool.
-            child = subprocess.Popen(
-                list(command),
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                user=account["user"] if account else None,
-                group=account["group"] if account else None,
-            )
-    except FileNotFoundError as error:
-        missing = cwd if error.filename == cwd else command[0]
-        raise ServerStartError(f"{missing}: no such file; is the engine installed, and the path right?") from None
-    except OSError as error:
-        raise ServerStartError(f"{command[0]}: cannot be started: {error.strerror or error}") from None
-    leader = identify(child.pid)
-    if leader is None:
-        # It ended at once; what the pid was is still true.
-        leader = ProcessId(pid=child.pid, started=0, boot="")
-    # The subprocess module would warn that the child is still running when the object goes away.
-    child.returncode = 0
-    return Running(leader=leader, session=child.pid, mark=mark, log=log)
-
-
-@contextmanager
-def _inherited(nice: int | None, affinity: Sequence[int] | None) -> "Iterator[None]":
-    """Give children the original's processors and nice value for the time of the block."""
-    before = os.sched_getaffinity(0)
-    usable = set(affinity or ()) & set(range(os.cpu_count() or 1))
-    if usable:
-        os.sched_setaffinity(0, usable)
-    mine = os.getpriority(os.PRIO_PROCESS, 0)
-    lifted = nice is not None and nice > mine and os.geteuid() == 0
-    if lifted and nice is not None:
-        os.setpriority(os.PRIO_PROCESS, 0, nice)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-        if lifted:
-            os.setpriority(os.PRIO_PROCESS, 0, mine)
-
-
-def _write_private(path: Path, text: str, mode: int) -> None:
-    """Write a file that only its owner reads, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IMODE(mode))
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

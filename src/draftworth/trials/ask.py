@@ -5,7 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from draftworth.bench.base import Prompt, RequestRow, Sampling, ScoredOutput, Target
+from draftworth.bench.base import Prompt, RequestRow, ScoredOutput, Target
 from draftworth.errors import TrialError, UsageError
 
 T = TypeVar("T")
@@ -28,38 +28,6 @@ def bounded(work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
         raise TrialError(
             "limits.downtime_s was reached while requests were running; raise it, or send fewer requests"
         ) from None
-
-
-def measure(
-    target: Target,
-    prompts: Sequence[Prompt],
-    sampling: Sampling,
-    *,
-    arm: str,
-    block: int,
-    timeout_s: float,
-    repeats: int = 1,
-    concurrency: int = 1,
-    warmup: int = 0,
-    on_row: Callable[[RequestRow, int, int], None] | None = None,
-) -> list[RequestRow]:
-    """Send requests and return their rows; see `bench.run.measure`. With no prompts it only warms the server up."""
-    from draftworth.bench import run  # noqa: PLC0415 - lazy: aiohttp
-
-    def work() -> Awaitable[list[RequestRow]]:
-        return run.measure(
-            target,
-            prompts,
-            sampling,
-            arm=arm,
-            block=block,
-            repeats=repeats,
-            concurrency=concurrency,
-            warmup=warmup,
-            on_row=on_row,
-        )
-
-    return bounded(work, timeout_s)
 
 
 def score(

@@ -5,10 +5,11 @@ The only module that changes anything on the machine, and it does so through `se
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from draftworth import redact
 from draftworth.bench.base import Prompt, RequestRow, Target
 from draftworth.errors import (
     DraftworthError,
@@ -18,50 +19,25 @@ from draftworth.errors import (
     ServerDiedError,
     TrialError,
 )
-from draftworth.findings import Code, Finding, find
+from draftworth.findings import Code, find
 from draftworth.services.base import Observed, Running, Start
 from draftworth.services.processes import tail
-from draftworth.trials import redact
 from draftworth.trials.ask import model_length
+from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.guard import guarded
 from draftworth.trials.interrupts import Interrupt, Interrupts
-from draftworth.trials.measure import Block, measure_block
+from draftworth.trials.measure import measure_block
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, restore
-from draftworth.trials.scoring import Scores, free_memory, score_all, vocabulary
+from draftworth.trials.scoring import free_memory, score_all, vocabulary
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
     from draftworth.services.base import Service
     from draftworth.trials.journal import Journal
     from draftworth.trials.progress import Progress
-
-
-@dataclass(slots=True)
-class Outcome:
-    """Everything a run left for the verdict.
-
-    Attributes:
-        blocks: what was measured, in order; the last may be incomplete.
-        scores: the output check's raw scores.
-        findings: remarks that belong to no block.
-        restored: the verified restore, or None.
-        error: why the trial ended early, or None.
-        crash: a bug of Draftworth's that ended the trial.
-        restore_error: why the service is not back, or None.
-        waited_s: seconds spent on servers and requests; the rest is the tool's own.
-    """
-
-    blocks: list[Block] = field(default_factory=list)
-    scores: Scores = field(default_factory=Scores)
-    findings: list[Finding] = field(default_factory=list)
-    restored: Restored | None = None
-    error: DraftworthError | None = None
-    crash: Exception | None = None
-    restore_error: NotRestoredError | None = None
-    waited_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -143,7 +119,7 @@ class Execution:
         self.journal.append(
             "begin",
             observed=self.observed.model_dump(mode="json"),
-            config=public_config(self.config),
+            config=redact.config(self.config),
             steps=[{"id": step.id, "about": step.about, "undo": step.undo} for step in self.plan.steps],
         )
 
@@ -330,14 +306,3 @@ class Execution:
             effect["remarks"] = list(remarks)
         self.outcome.findings += [find(Code.LEFTOVERS, f"{step.arm}: {remark}", arm=step.arm) for remark in remarks]
         self.outcome.waited_s += time.monotonic() - began
-
-
-def public_config(config: TrialConfig) -> dict[str, Any]:
-    """Return a trial's file with the values of secret variables hidden."""
-    data = config.model_dump(mode="json")
-    data["service"]["env"] = redact.environment(config.service.env)
-    data["service"]["command"] = list(redact.command(config.service.command))
-    for arm, shown in zip(config.arms, data["arms"], strict=True):
-        shown["env"] = redact.environment(arm.env)
-        shown["args"] = list(redact.command(arm.args))
-    return data

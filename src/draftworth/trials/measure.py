@@ -2,16 +2,16 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
-from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot, StartupFacts
+from draftworth.engines.base import MetricsSnapshot
 from draftworth.errors import MeasureError
-from draftworth.findings import Code, Finding, find
-from draftworth.trials.ask import measure
+from draftworth.findings import Code, find
+from draftworth.trials.ask import bounded
+from draftworth.trials.base import Block
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -19,37 +19,6 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 _SETTLE_S = 3.0
-
-
-@dataclass(slots=True)
-class Block:
-    """What one measurement of one arm gave.
-
-    Attributes:
-        arm: whose.
-        number: from 1, in order of time.
-        rows: one a request, failed ones too.
-        check_rows: greedy outputs for the output check; the same as `rows` where the workload is greedy.
-        counts: the server's own counts of the window, or None where it gave none.
-        per_request: the same from the answers.
-        facts: what the server's log has told.
-        start_seconds: from the command to the first token; None where the server ran already.
-        log: the server's log.
-        seconds: what the requests took.
-        findings: what was remarkable.
-    """
-
-    arm: str
-    number: int
-    rows: list[RequestRow] = field(default_factory=list)
-    check_rows: list[RequestRow] = field(default_factory=list)
-    counts: AcceptanceCounts | None = None
-    per_request: AcceptanceCounts | None = None
-    facts: StartupFacts = field(default_factory=StartupFacts)
-    start_seconds: float | None = None
-    log: str = ""
-    seconds: float = 0.0
-    findings: list[Finding] = field(default_factory=list)
 
 
 def measure_block(
@@ -79,64 +48,48 @@ def measure_block(
         MeasureError: more requests failed than the trial allows.
         TrialError: the time was up.
     """
+    from draftworth.bench import run  # noqa: PLC0415 - lazy: aiohttp
+
     work = config.workload
     target = Target(base_url=config.url, model=model, token_timeout=config.limits.token_timeout_s)
     sampling = Sampling(max_tokens=work.max_tokens, temperature=work.temperature, seed=work.seed)
     engine.version = block.facts.version or engine.version
     began = time.monotonic()
-    total = len(prompts) * work.repeats
 
-    def on_row(row: RequestRow, done: int, _total: int) -> None:
-        block.rows.append(row)
-        on_count(done, total, _note(block.rows))
+    def send(some: Sequence[Prompt], how: Sampling, rows: list[RequestRow], **options: int) -> None:
+        """Send prompts, collect rows as they come in (they stay where the rest is cut short), tell how far it is."""
+        total = len(some) * options.get("repeats", 1)
+
+        def on_row(row: RequestRow, done: int, _total: int) -> None:
+            rows.append(row)
+            on_count(done, total, _note(rows))
+
+        def sending() -> Awaitable[list[RequestRow]]:
+            return run.measure(
+                target,
+                some,
+                how,
+                arm=block.arm,
+                block=block.number,
+                concurrency=work.concurrency,
+                on_row=on_row,
+                **{"warmup": 0, **options},
+            )
+
+        bounded(sending, max(1.0, timeout_s - (time.monotonic() - began)))
 
     if work.warmup:
-        on_count(0, total, f"warming up with {work.warmup} requests")
-        measure(
-            target,
-            (),
-            sampling,
-            arm=block.arm,
-            block=0,
-            warmup=work.warmup,
-            concurrency=work.concurrency,
-            timeout_s=timeout_s,
-        )
+        on_count(0, len(prompts) * work.repeats, f"warming up with {work.warmup} requests")
+        send((), sampling, [], warmup=work.warmup)
     before = _scrape(config.url, engine, folder, block, "before")
-    measure(
-        target,
-        prompts,
-        sampling,
-        arm=block.arm,
-        block=block.number,
-        repeats=work.repeats,
-        concurrency=work.concurrency,
-        on_row=on_row,
-        timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
-    )
+    send(prompts, sampling, block.rows, repeats=work.repeats)
     after = _settled(config.url, engine, folder, block, before)
     _count(block, engine, before, after)
-    block.check_rows = list(block.rows)
+    block.check_rows = block.rows
     if work.temperature > 0 and config.verdict.output_check:
+        block.check_rows = []
         greedy = Sampling(max_tokens=work.max_tokens, temperature=0.0, seed=work.seed)
-        chosen = prompts[: config.verdict.output_check_prompts]
-        checked: list[RequestRow] = []
-        block.check_rows = checked
-
-        def on_greedy(row: RequestRow, done: int, count: int) -> None:
-            checked.append(row)
-            on_count(done, count, "greedy, for the output check")
-
-        measure(
-            target,
-            chosen,
-            greedy,
-            arm=block.arm,
-            block=block.number,
-            concurrency=work.concurrency,
-            on_row=on_greedy,
-            timeout_s=max(1.0, timeout_s - (time.monotonic() - began)),
-        )
+        send(prompts[: config.verdict.output_check_prompts], greedy, block.check_rows)
     block.seconds = time.monotonic() - began
     failed = [row for row in block.rows if not row.ok]
     if len(failed) > config.limits.failed_share * len(block.rows):

@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import draftworth
+from draftworth import redact
 from draftworth.bench.base import RequestRow, median
 from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, StartupFacts
-from draftworth.errors import DraftworthError, ServerDiedError, ServerStartError
+from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, Finding, find
+from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
-from draftworth.trials.execute import Outcome, public_config
-from draftworth.trials.measure import Block
 from draftworth.trials.plan import Plan
 from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, TrialRecord
-from draftworth.trials.redact import command as shown_command
-from draftworth.trials.redact import environment as shown_environment
 from draftworth.verdicts.base import OutputCheck, Verdict
 from draftworth.verdicts.compare import compare, override
 from draftworth.verdicts.output_check import judge
@@ -56,7 +54,7 @@ def make_record(
         seconds=round(seconds, 3),
         overhead_seconds=round(max(seconds - outcome.waited_s, 0.0), 3),
         machine=machine,
-        config=public_config(config),
+        config=redact.config(config),
         verdict=verdict,
         reason=reason,
         best=best.arm if best else None,
@@ -79,7 +77,7 @@ def _iso(unix: float) -> str:
 
 
 def _tail(error: DraftworthError | None) -> tuple[str, ...]:
-    return error.tail if isinstance(error, ServerStartError | ServerDiedError) else ()
+    return error.tail if isinstance(error, ServerError) else ()
 
 
 def _best(comparisons: Sequence[ArmComparison]) -> ArmComparison | None:
@@ -212,11 +210,11 @@ def _arm(arm: ArmConfig, blocks: Sequence[Block], plan: Plan, engine: Engine) ->
         engine=engine.name,
         version=facts.version,
         runner=facts.runner,
-        command=shown_command(plan.commands[arm.name]),
+        command=redact.command(plan.commands[arm.name]),
         declared={
             "speculative_config": arm.speculative_config,
-            "args": list(shown_command(arm.args)),
-            "env": shown_environment(arm.env),
+            "args": list(redact.command(arm.args)),
+            "env": redact.environment(arm.env),
         },
         starts=tuple(
             StartRecord(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from draftworth import redact
 from draftworth.errors import RefusedError
-from draftworth.trials import redact
 from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
 
 if TYPE_CHECKING:

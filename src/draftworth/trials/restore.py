@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftworth import redact
 from draftworth.errors import DraftworthError, NotRestoredError, TrialError, UsageError
 from draftworth.services.base import Observed, ProcessId, Running
-from draftworth.trials import redact
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
 from draftworth.trials.ready import LogFollower, wait_ready
@@ -216,7 +216,7 @@ def _this_boot() -> str:
 
 def by_hand(folder: Path, events: list[Event]) -> tuple[str, ...]:
     """Return shell commands that put the service back without Draftworth."""
-    from draftworth.services.process import SCRIPT  # noqa: PLC0415 - lazy: psutil
+    from draftworth.services.launch import SCRIPT  # noqa: PLC0415 - lazy: psutil
     from draftworth.services.processes import is_alive  # noqa: PLC0415
 
     processes, _ = started_in(events)

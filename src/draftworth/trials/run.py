@@ -13,7 +13,8 @@ from typing import Any
 from draftworth.errors import RefusedError, UsageError
 from draftworth.reports.markdown import report
 from draftworth.trials import record as records
-from draftworth.trials.execute import Execution, Outcome
+from draftworth.trials.base import Outcome
+from draftworth.trials.execute import Execution
 from draftworth.trials.home import all_trials, new_trial
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Journal

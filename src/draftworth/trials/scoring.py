@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
@@ -11,21 +10,6 @@ from draftworth.trials.ask import score
 
 _VOCABULARY_UNKNOWN = 262_144  # larger than the vocabularies in common use, so the bound errs on the safe side
 _SMALLEST_USEFUL = 16
-
-
-@dataclass(slots=True)
-class Scores:
-    """Scored outputs of every arm, or why there are none.
-
-    Attributes:
-        by_arm: arm to its scored outputs.
-        refused: why nothing was scored.
-        seconds: what it took.
-    """
-
-    by_arm: dict[str, list[ScoredOutput]] = field(default_factory=dict)
-    refused: str | None = None
-    seconds: float = 0.0
 
 
 def vocabulary(model_path: Path | None) -> int:

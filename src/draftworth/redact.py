@@ -2,6 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from draftworth.trials.config import TrialConfig
 
 HIDDEN = "(hidden)"
 
@@ -35,3 +39,14 @@ def command(argv: Sequence[str]) -> tuple[str, ...]:
         else:
             shown.append(_URL_SECRET.sub(r"\1" + HIDDEN + "@", word))
     return tuple(shown)
+
+
+def config(trial: "TrialConfig") -> dict[str, Any]:
+    """Return a trial's file with the values of secret variables hidden."""
+    data: dict[str, Any] = trial.model_dump(mode="json")
+    data["service"]["env"] = environment(trial.service.env)
+    data["service"]["command"] = list(command(trial.service.command))
+    for arm, shown in zip(trial.arms, data["arms"], strict=True):
+        shown["env"] = environment(arm.env)
+        shown["args"] = list(command(arm.args))
+    return data

@@ -1,0 +1,80 @@
+"""What a run leaves for the verdict: blocks of rows, scores, remarks, how it ended."""
+
+from dataclasses import dataclass, field
+
+from draftworth.bench.base import RequestRow, ScoredOutput
+from draftworth.engines.base import AcceptanceCounts, StartupFacts
+from draftworth.errors import DraftworthError, NotRestoredError
+from draftworth.findings import Finding
+from draftworth.trials.restore import Restored
+
+
+@dataclass(slots=True)
+class Block:
+    """What one measurement of one arm gave.
+
+    Attributes:
+        arm: whose.
+        number: from 1, in order of time.
+        rows: one a request, failed ones too.
+        check_rows: greedy outputs for the output check; the same as `rows` where the workload is greedy.
+        counts: the server's own counts of the window, or None where it gave none.
+        per_request: the same from the answers.
+        facts: what the server's log has told.
+        start_seconds: from the command to the first token; None where the server ran already.
+        log: the server's log.
+        seconds: what the requests took.
+        findings: what was remarkable.
+    """
+
+    arm: str
+    number: int
+    rows: list[RequestRow] = field(default_factory=list)
+    check_rows: list[RequestRow] = field(default_factory=list)
+    counts: AcceptanceCounts | None = None
+    per_request: AcceptanceCounts | None = None
+    facts: StartupFacts = field(default_factory=StartupFacts)
+    start_seconds: float | None = None
+    log: str = ""
+    seconds: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Scores:
+    """Scored outputs of every arm, or why there are none.
+
+    Attributes:
+        by_arm: arm to its scored outputs.
+        refused: why nothing was scored.
+        seconds: what it took.
+    """
+
+    by_arm: dict[str, list[ScoredOutput]] = field(default_factory=dict)
+    refused: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything a run left for the verdict.
+
+    Attributes:
+        blocks: what was measured, in order; the last may be incomplete.
+        scores: the output check's raw scores.
+        findings: remarks that belong to no block.
+        restored: the verified restore, or None.
+        error: why the trial ended early, or None.
+        crash: a bug of Draftworth's that ended the trial.
+        restore_error: why the service is not back, or None.
+        waited_s: seconds spent on servers and requests; the rest is the tool's own.
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+    scores: Scores = field(default_factory=Scores)
+    findings: list[Finding] = field(default_factory=list)
+    restored: Restored | None = None
+    error: DraftworthError | None = None
+    crash: Exception | None = None
+    restore_error: NotRestoredError | None = None
+    waited_s: float = 0.0
