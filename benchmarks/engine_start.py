@@ -192,7 +192,7 @@ def measure(engine: InstalledEngine, model: Path, mode: Mode, caches: Path) -> d
             tpot_ms(PROMPTS[0])  # the first answer pays for what is made on first use
             samples = [tpot_ms(prompt) for prompt in PROMPTS]
         except BaseException:
-            sys.stderr.write("".join(log.read_text("utf-8", "replace").splitlines(keepends=True)[-15:]))
+            sys.stderr.write("".join(log.read_text("utf-8", "replace").splitlines(keepends=True)[-80:]))
             raise
         finally:
             stop(server)

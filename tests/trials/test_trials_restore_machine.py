@@ -6,7 +6,7 @@ The world is simulated (processes, a port, the original); the journal and the re
 import itertools
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,9 @@ class World:
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:
         return [process for process, mark in self.arms.items() if mark.startswith(prefix)]
 
-    def clear(self, processes: Sequence[ProcessId], sessions: Mapping[int, int], tell: Tell) -> Sequence[str]:
+    def clear(self, started: Sequence[Running], marked: Sequence[ProcessId], tell: Tell) -> Sequence[str]:
         for process in list(self.arms):
-            if process in processes or process.pid in sessions:
+            if process in marked or process in [running.leader for running in started]:
                 self._maybe_fail("clear")
                 del self.arms[process]
         self._maybe_fail("clear")

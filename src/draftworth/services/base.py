@@ -10,7 +10,7 @@ What a service promises:
   verified or an error.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -43,6 +43,8 @@ class Running(Frozen):
     log: Path
     seen: tuple[ProcessId, ...] = ()
     """Children seen while it ran; they are ours even after they are reparented."""
+    shm_before: tuple[str, ...] | None = None
+    """Names in /dev/shm before the start, or None where they were not looked at (the original's are never touched)."""
 
 
 class Observed(Frozen):
@@ -114,5 +116,5 @@ class Service(Protocol):
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:
         """Return every process whose mark starts with `prefix`."""
 
-    def clear(self, processes: Sequence[ProcessId], sessions: Mapping[int, int], tell: Tell) -> Sequence[str]:
-        """End processes that a dead trial left. Returns remarks."""
+    def clear(self, started: Sequence[Running], marked: Sequence[ProcessId], tell: Tell) -> Sequence[str]:
+        """End what a dead trial left: recorded starts, and processes known by their mark alone. Returns remarks."""

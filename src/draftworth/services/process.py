@@ -7,7 +7,7 @@ from what the kernel says of it (argv, environment, folder), so that only the de
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,13 @@ from draftworth.services.processes import (
     session_of,
     wait_for_free_port,
 )
+from draftworth.services.shm import names, remove, stale
 
 if TYPE_CHECKING:
     from draftworth.trials.config import ServiceConfig
+
+
+_WORTH_A_REMARK = 2**20  # every server leaves a few kilobytes
 
 
 class ProcessService:
@@ -101,7 +105,9 @@ class ProcessService:
         base = dict(os.environ) if self._base_env is None else self._base_env
         env = {**base, **self._config.env, **start.env, MARK: start.mark}
         tell(f"starting {Path(start.command[0]).name}, log {start.log}")
-        return launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
+        before = names()
+        running = launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
+        return running.model_copy(update={"shm_before": before})
 
     def alive(self, running: Running) -> bool:
         """Whether the leader still runs."""
@@ -124,8 +130,9 @@ class ProcessService:
     def stop(self, running: Running, tell: Tell) -> Sequence[str]:
         """End every process of a start and wait for the port."""
         tell(f"stopping pid {running.leader.pid}")
-        remarks = end(lambda: self._members(running), running.leader, self._patience_s)
-        return self._stopped(remarks)
+        running = self.refresh(running)
+        remarks = self._stopped(end(lambda: self._members(running), running.leader, self._patience_s))
+        return [*remarks, *_free_memory(running)]
 
     def _stopped(self, remarks: Sequence[str]) -> Sequence[str]:
         left = [remark for remark in remarks if remark.startswith("LEFT")]
@@ -200,29 +207,34 @@ class ProcessService:
         """Return every process whose mark starts with `prefix`."""
         return [process for process in everyone() if (mark_of(process.pid) or "").startswith(prefix)]
 
-    def clear(self, processes: Sequence[ProcessId], sessions: Mapping[int, int], tell: Tell) -> Sequence[str]:
-        """End processes a dead trial left, with everything that shares a recorded session or descends from them.
-
-        Args:
-            processes: recorded or marked processes.
-            sessions: session id to the start time of its leader, so that a recycled id is not hit.
-            tell: takes progress.
-        """
+    def clear(self, started: Sequence[Running], marked: Sequence[ProcessId], tell: Tell) -> Sequence[str]:
+        """End what a dead trial left, with everything in a recorded session and every descendant."""
 
         def members() -> set[ProcessId]:
-            found = family(None, None, None, processes)
-            for process in everyone():
-                session = session_of(process.pid)
-                if session is not None and session in sessions and process.started >= sessions[session]:
-                    found.add(process)
+            found = family(None, None, None, marked)
+            for running in started:
+                found |= self._members(running)
             for process in list(found):
                 found |= family(process, None, None, ())
             return found
 
         known = members()
+        remarks: Sequence[str] = ()
         if known:
             tell("ending what the trial left: " + "; ".join(sorted(map(describe, known))))
-        return self._stopped(end(members, None, self._patience_s)) if known else ()
+            remarks = self._stopped(end(members, None, self._patience_s))
+        return [*remarks, *(remark for running in started for remark in _free_memory(running))]
+
+
+def _free_memory(running: Running) -> Sequence[str]:
+    """Remove the shared memory an ended start left. Returns a remark where it was worth one."""
+    if running.shm_before is None:
+        return ()
+    left = stale(running.shm_before, {running.leader.pid, *(process.pid for process in running.seen)})
+    freed = remove(left)
+    if freed < _WORTH_A_REMARK:
+        return ()
+    return [f"left {freed / 2**20:.0f} MiB of shared memory in {len(left)} files of /dev/shm, which were removed"]
 
 
 def same_command(argv: Sequence[str], command: Sequence[str]) -> bool:

@@ -25,7 +25,6 @@ from draftworth.services.processes import tail
 from draftworth.trials.ask import model_length
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
-from draftworth.trials.guard import guarded
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.measure import measure_block
 from draftworth.trials.plan import Kind, Plan, Step
@@ -94,17 +93,15 @@ class Execution:
                 self.service.save_original(self.observed, self.folder)
                 self._begin()
                 begun = True
-                with guarded(self.folder) as guard:
-                    self.journal.append("note", "guard", pid=guard)
-                    try:
-                        for step in self.plan.steps:
-                            self._take(step)
-                    except BaseException:
-                        interrupts.hold()
-                        self._restore()
-                        raise
-                    finally:
-                        interrupts.hold()
+                try:
+                    for step in self.plan.steps:
+                        self._take(step)
+                except BaseException:
+                    interrupts.hold()
+                    self._restore()
+                    raise
+                finally:
+                    interrupts.hold()
             except Interrupt as interrupt:
                 self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
             except DraftworthError as error:

@@ -131,9 +131,8 @@ def restore(scene: Scene) -> Restored:
 
 def _clear(scene: Scene, events: list[Event]) -> list[str]:
     """End everything the trial started."""
-    processes, sessions = started_in(events)
     marked = scene.service.find_marked(f"{scene.folder.name}/")
-    return list(scene.service.clear([*processes, *marked], sessions, scene.say))
+    return list(scene.service.clear(started_in(events), marked, scene.say))
 
 
 def _leave_empty(scene: Scene) -> Restored:
@@ -189,18 +188,15 @@ def observed_in(events: list[Event]) -> Observed:
     return Observed.model_validate(_begin(events).data["observed"])
 
 
-def started_in(events: list[Event]) -> tuple[list[ProcessId], dict[int, int]]:
-    """Return the processes and sessions (id to its leader's start time) that the trial's arms started."""
-    processes: list[ProcessId] = []
-    sessions: dict[int, int] = {}
+def started_in(events: list[Event]) -> list[Running]:
+    """Return every start of the trial's arms in this boot, the latest that is known of each."""
     boot = _this_boot()
+    started: dict[ProcessId, Running] = {}
     for event in events:
         running = _running_of(event)
-        if running is None or event.step == "start-original" or running.leader.boot != boot:
-            continue
-        processes += [running.leader, *running.seen]
-        sessions[running.session] = running.leader.started
-    return processes, sessions
+        if running is not None and event.step != "start-original" and running.leader.boot == boot:
+            started[running.leader] = running
+    return list(started.values())
 
 
 def _running_of(event: Event) -> Running | None:
@@ -219,7 +215,7 @@ def by_hand(folder: Path, events: list[Event]) -> tuple[str, ...]:
     from draftworth.services.launch import SCRIPT  # noqa: PLC0415 - lazy: psutil
     from draftworth.services.processes import is_alive  # noqa: PLC0415
 
-    processes, _ = started_in(events)
+    processes = [process for running in started_in(events) for process in (running.leader, *running.seen)]
     alive = [str(process.pid) for process in dict.fromkeys(processes) if is_alive(process)]
     commands = [f"kill -9 {' '.join(alive)}"] if alive else []
     if observed_in(events).running:

@@ -15,6 +15,7 @@ from draftworth.reports.markdown import report
 from draftworth.trials import record as records
 from draftworth.trials.base import Outcome
 from draftworth.trials.execute import Execution
+from draftworth.trials.guard import guarded
 from draftworth.trials.home import all_trials, new_trial
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Journal
@@ -65,11 +66,19 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
             _refuse_unfinished(prepared.config.service.port, died)
             # Looked at again under the lock: the plan must be about what is there now.
             prepared = prepare(path)
-            with Journal(folder / JOURNAL, create=True) as journal, show(prepared.plan) as progress:
-                outcome = _execute(prepared, folder, journal, progress)
+            with Journal(folder / JOURNAL, create=True) as journal, guarded(folder) as guard:
+                journal.append("note", "guard", pid=guard)
+                with show(prepared.plan) as progress:
+                    outcome = _execute(prepared, folder, journal, progress)
+                # Still under guard: a trial that dies here gets its record all the same.
+                return _finish(prepared, folder, outcome, began, began_unix)
     except (UsageError, RefusedError):
         _remove_empty(folder)
         raise
+
+
+def _finish(prepared: Prepared, folder: Path, outcome: Outcome, began: float, began_unix: float) -> Finished:
+    """Write everything a trial leaves. The record is written last, so a record means a whole trial."""
     record = make_record(
         outcome,
         prepared.plan,
@@ -83,13 +92,10 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
     write_rows([row for block in outcome.blocks for row in block.rows], folder)
     if outcome.crash is not None:
         write_text(folder / "crash.txt", "".join(traceback.format_exception(outcome.crash)))
-    # What writing rows cost belongs to the overhead too; the record is written last, so a record means a whole trial.
-    record = record.model_copy(
-        update={
-            "seconds": round(time.monotonic() - began, 3),
-            "overhead_seconds": round(time.monotonic() - began - outcome.waited_s, 3),
-        }
-    )
+    # What writing the rows cost belongs to the tool's own time too.
+    seconds = time.monotonic() - began
+    times = {"seconds": round(seconds, 3), "overhead_seconds": round(max(seconds - outcome.waited_s, 0.0), 3)}
+    record = record.model_copy(update=times)
     write_text(folder / REPORT, report(record))
     records.write(record, folder)
     return Finished(record, folder, outcome.crash)
