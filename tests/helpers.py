@@ -32,6 +32,33 @@ def wait_for(condition: Callable[[], Any], seconds: float = 15.0, what: str = ""
         time.sleep(0.05)
 
 
+LISTENER = (
+    "import socket, sys, time\n"
+    "s = socket.socket()\n"
+    "s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+    "s.bind((sys.argv[2], int(sys.argv[1])))\n"
+    "sys.argv[3] == 'loading' or s.listen()\n"
+    "time.sleep(60)\n"
+)
+
+
+def listener_command(port: int, host: str = "127.0.0.1", state: str = "serving") -> list[str]:
+    """Return the command of the smallest service: it accepts connections; `loading` binds the port and waits."""
+    return [sys.executable, "-c", LISTENER, str(port), host, state]
+
+
+@contextmanager
+def spawned(command: list[str], **options: Any) -> Iterator[int]:
+    """Run a process in a session of its own, its output thrown away unless told otherwise; yields its pid."""
+    quiet: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    process = subprocess.Popen(command, start_new_session=True, **{**quiet, **options})
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
 def listening(port: int) -> bool:
     """Whether something accepts connections on the port."""
     with socket.socket() as probe:

@@ -1,7 +1,12 @@
 """Everything Draftworth may remark about a trial, in one typed list, each with its advice.
 
 A finding never hides in a number: it is stored in the record, printed and shown in the report.
-`breach` overrides the verdict, `warning` weakens it, `info` explains it.
+`breach` overrides the verdict: it becomes `error`. `info` explains it. A `warning` says what to be careful with; only
+these change a verdict:
+
+- `foreign_requests` (in any arm), `speculation_off` (in that variant) and `baseline_speculates` take *faster* and
+  *slower* back to *inconclusive* (`verdicts.weaken`): something else was measured than what would be claimed.
+- `output_suspect` and `output_unchecked` take *faster* back to *inconclusive*, unless the check was switched off.
 """
 
 from enum import StrEnum
@@ -19,6 +24,8 @@ class Code(StrEnum):
     FOREIGN_REQUESTS = "foreign_requests"
     METRICS_MISSING = "metrics_missing"
     COUNTS_DISAGREE = "counts_disagree"
+    PER_REQUEST_UNREADABLE = "per_request_unreadable"
+    TOKENS_DISAGREE = "tokens_disagree"
     NOTHING_DRAFTED = "nothing_drafted"
     BASELINE_DRIFT = "baseline_drift"
     BASELINE_SPECULATES = "baseline_speculates"
@@ -51,6 +58,14 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.COUNTS_DISAGREE: (
         "warning",
         "the server's totals and its per-request figures differ; trust the ratio of TPOT, not the acceptance",
+    ),
+    Code.PER_REQUEST_UNREADABLE: (
+        "warning",
+        "this release sends its per-request figures in another form; the acceptance from the server's totals stands",
+    ),
+    Code.TOKENS_DISAGREE: (
+        "warning",
+        "the server's usage and the token ids it sent count differently; times per token rest on the usage",
     ),
     Code.NOTHING_DRAFTED: (
         "warning",

@@ -1,4 +1,7 @@
-"""Keeping secrets out of records, plans and reports."""
+"""Keeping secrets out of records, plans and reports.
+
+Where it is not clear what is secret, more is hidden: a command that shows too little is a nuisance, a key is a leak.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,35 +13,123 @@ if TYPE_CHECKING:
 HIDDEN = "(hidden)"
 
 _SECRET = re.compile(r"(?i)(key|token(?!s|ize)|secret|passw|auth|cred|cookie)")
-_URL_SECRET = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@")
+_CERTAIN = re.compile(r"(?i)secret|passw|auth|cred|cookie|api[-_.]?key")
+# What makes the name of a key or token a number or a setting: --long-prefill-token-threshold, eos_token_id.
+_HARMLESS = re.compile(r"(?i)(?:^|[-_.])(?:max|num|per|threshold|tokenizer)(?:[-_.]|$)|token[-_.]?ids?$")
+_PROBLEM = re.compile(r"(?i)(?:error|exception|warning)$")
+_URL_SECRET = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]+@")
+_SHAPES = (
+    (re.compile(r"(?i)\b(bearer|basic)(\s+)(?!\(hidden\))[\w.~+/=-]{6,}"), r"\1\2" + HIDDEN),
+    (re.compile(r"\bhf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}|\bhf_[a-z]{16,}"), HIDDEN),
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), HIDDEN),
+)
+_FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
+_ASSIGNED = re.compile(r"([\w.-]+)=")
+_SCRIPT_NEXT = re.compile(r"-[a-z]*c")
+_WORD = re.compile(r"\(hidden\)|[^\s'\",\[\](){}]+")
+_NAME = re.compile(r"(?P<name>[\w.-]+)(?P<quote>\\?['\"])?\s*(?P<sign>[:=])\s*")
+_QUOTED = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
+# A list, or what a shell takes for one word; a quote that is not closed hides the rest.
+_VALUE = re.compile(rf"\(hidden\)|\[(?:{_QUOTED}|[^\]'\"])*\]?|(?:{_QUOTED}|[^\s'\"])+(?:['\"].*)?|['\"].*", re.DOTALL)
+_NOTHING = re.compile(r"(?:None|null|True|False|\[\]|''|\"\")(?=[\s,;)}\]'\"]|$)")
+_BARE = frozenset({"key", "keys", "token"})  # `token: …` in a sentence
+_WHOLE_LINE = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return variables with the values of those that may be secrets hidden."""
-    return {
-        name: HIDDEN if _SECRET.search(name) else _URL_SECRET.sub(r"\1" + HIDDEN + "@", v) for name, v in env.items()
-    }
+    return {name: HIDDEN if _SECRET.search(name) else text(value) for name, value in env.items()}
 
 
 def command(argv: Sequence[str]) -> tuple[str, ...]:
-    """Return an argv with the values of secret flags hidden (`--api-key X`, `--hf-token=X`)."""
+    """Return an argv with the values of secret flags and variables hidden.
+
+    `--api-key A B` hides every word up to the next flag, `--hf-token=X`, `-e NAME=X` and `--env=NAME=X` what is behind
+    the last sign; a word that is itself a command line (`bash -c "…"`) is treated like a line of text.
+    """
     shown: list[str] = []
-    hide_next = False
+    hiding = False
+    before = ""
     for word in argv:
-        if hide_next and not word.startswith("-"):
+        flag = _FLAG.match(word)
+        assigned = _assignment(word)
+        script = _SCRIPT_NEXT.fullmatch(before)
+        before = word
+        if hiding and not flag:
             shown.append(HIDDEN)
-            hide_next = False
             continue
-        hide_next = False
-        flag, equals, _ = word.partition("=")
-        if flag.startswith("-") and _SECRET.search(flag) and not re.search(r"(?i)tokenizer|max|num|per", flag):
-            shown.append(f"{flag}={HIDDEN}" if equals else word)
-            hide_next = not equals
-        elif re.match(r"^[A-Z_][A-Z0-9_]*=", word) and _SECRET.search(flag):
-            shown.append(f"{flag}={HIDDEN}")
+        hiding = flag is not None and flag.group() == word and _is_secret(word)
+        if assigned and not script:
+            shown.append(assigned + HIDDEN)
         else:
-            shown.append(_URL_SECRET.sub(r"\1" + HIDDEN + "@", word))
+            shown.append(word if hiding else text(word))
     return tuple(shown)
+
+
+def text(line: str) -> str:
+    """Return a line of a log or a script with everything that may be a secret hidden.
+
+    Hidden are values of names that sound secret (`api_key': ['x']`, `HF_TOKEN=x`, `--api-key=x`), every word behind
+    such a flag up to the next flag, credentials in addresses, `Bearer x`, and what has the shape of a known token.
+    """
+    line = _URL_SECRET.sub(r"\1" + HIDDEN + "@", line)
+    for shape, instead in _SHAPES:
+        line = shape.sub(instead, line)
+    return _without_flag_values(_without_named_values(line))
+
+
+def _assignment(word: str) -> str:
+    """Return the front of `NAME=x`, `--name=x`, `--env=NAME=x` up to the sign behind a secret name, else nothing.
+
+    In an argv everything behind it is the value, spaces too.
+    """
+    at = 0
+    while match := _ASSIGNED.match(word, at):
+        at = match.end()
+        if _is_secret(match[1]):
+            return word[:at]
+    return ""
+
+
+def _is_secret(name: str) -> bool:
+    if not _SECRET.search(name) or _PROBLEM.search(name):
+        return False
+    # Environment variables are written in capitals, and none that sounds secret is worth showing.
+    return name.isupper() or bool(_CERTAIN.search(name)) or not _HARMLESS.search(name)
+
+
+def _without_named_values(line: str) -> str:
+    """Hide x in `name=x`, `'name': x`, `Name: x`."""
+    out, at = "", 0
+    for match in _NAME.finditer(line):
+        name, sign = match["name"], match["sign"]
+        if match.start() < at or not _is_secret(name) or _NOTHING.match(line, match.end()):
+            continue
+        # `argument --api-key: expected …` is an engine's message, not a value.
+        if sign == ":" and not match["quote"] and (name.startswith("-") or name.lower() in _BARE):
+            continue
+        value = _VALUE.match(line, match.end())
+        if value is None:
+            continue
+        out += line[at : match.end()] + HIDDEN
+        at = len(line) if name.lower() in _WHOLE_LINE and sign == ":" else value.end()
+    return out + line[at:]
+
+
+def _without_flag_values(line: str) -> str:
+    """Hide the words behind a secret flag up to the next flag, whatever quotes and brackets are between them."""
+    hiding = False
+
+    def shown(match: re.Match[str]) -> str:
+        nonlocal hiding
+        word = match.group()
+        flag = _FLAG.match(word)
+        if flag:
+            hiding = flag.group() == word and _is_secret(word)
+            return word
+        return HIDDEN if hiding else word
+
+    return _WORD.sub(shown, line)
 
 
 def config(trial: "TrialConfig") -> dict[str, Any]:
@@ -49,4 +140,14 @@ def config(trial: "TrialConfig") -> dict[str, Any]:
     for arm, shown in zip(trial.arms, data["arms"], strict=True):
         shown["env"] = environment(arm.env)
         shown["args"] = list(command(arm.args))
+        shown["speculative_config"] = _nested(arm.speculative_config)
     return data
+
+
+def _nested(value: Any, name: str = "") -> Any:
+    """Return a JSON value with the strings of secret names hidden."""
+    if isinstance(value, Mapping):
+        return {key: _nested(inner, key) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_nested(inner, name) for inner in value]
+    return HIDDEN if isinstance(value, str) and _is_secret(name) else value

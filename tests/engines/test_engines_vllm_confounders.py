@@ -108,3 +108,14 @@ def test_a_log_without_a_configuration_is_told_instead_of_silence() -> None:
         assert found.name == "configuration"
         assert "could not be looked for" in found.note
         assert "not logged" in (found.baseline, found.variant)
+
+
+def test_two_lines_of_one_kind_are_one_difference() -> None:
+    other = "Async scheduling is not supported with this executor and will be disabled."
+    lines = [
+        LogWarning(code="async_scheduling_off", line=line, advice="do it", confounds=True) for line in (OFF, other)
+    ]
+    variant = facts().model_copy(update={"warnings": tuple(lines)})
+    (found,) = confounders(facts(), variant)
+    assert (found.name, found.baseline, found.variant) == ("async_scheduling_off", "not logged", f"{OFF}; {other}")
+    assert found.note == "do it", "the same note is not repeated"

@@ -204,3 +204,39 @@ def test_keys_and_passwords_are_not_kept() -> None:
 
 def test_an_empty_log_tells_nothing() -> None:
     assert read("") == StartupFacts(phase="starting Python")
+
+
+STARTS = ("ngram", "baseline", "eager", "cache_unusable")
+
+
+@pytest.mark.parametrize("new", STARTS)
+@pytest.mark.parametrize("old", [*STARTS, "fails_async_ngram", "fails_bad_method", "fails_port_busy"])
+def test_the_last_start_of_a_log_is_the_one_that_is_told(old: str, new: str) -> None:
+    before, after = ((DATA / f"vllm_0.32_{name}.txt").read_text(encoding="utf-8") for name in (old, new))
+    assert read(before + after) == read(after)
+
+
+def test_a_start_without_a_banner_begins_anew_after_one_that_served() -> None:
+    def start(config: str) -> str:
+        return (
+            f"INFO 11-30 00:21:09 [x.py:1] non-default args: {{'{config}': 1}}\n"
+            f"WARNING 11-30 00:21:09 [vllm.py:1605] {ASYNC_OFF.replace('ngram', config)}\n"
+            f"INFO 11-30 00:21:09 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: {config}=2\n"
+            "INFO:     Application startup complete.\n"
+        )
+
+    assert read(start("a") + start("b")) == read(start("b"))
+
+
+def test_several_engines_of_one_start_are_one_start() -> None:
+    line = "(EngineCore_DP{n} pid={n}) INFO 11-30 00:21:09 [core.py:1] Initializing a V1 LLM engine (v0.32.0) "
+    text = (
+        "(APIServer pid=1) INFO 11-30 00:21:09 [x.py:1] vLLM API server version 0.32.0\n"
+        "(APIServer pid=1) INFO 11-30 00:21:09 [x.py:1] non-default args: {'a': 1}\n"
+        + line.format(n=0)
+        + "with config: b=2\nINFO:     Application startup complete.\n"
+        + line.format(n=1)
+        + "with config: b=2\n"
+    )
+    assert read(text).config == {"args.a": "1", "b": "2"}
+    assert read(text).phase == "serving"

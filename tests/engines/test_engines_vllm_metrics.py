@@ -198,3 +198,9 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_the_engine_names_the_version_it_was_told() -> None:
     assert VLLM("0.32.0").counts(BEFORE, AFTER).source.startswith("/metrics of vLLM 0.32.0,")
     assert VLLM().requests_finished(BEFORE, AFTER) == 5
+
+
+def test_the_adapter_tells_the_generated_tokens_and_refuses_a_reset() -> None:
+    assert VLLM().generated_tokens(BEFORE, AFTER) == 224
+    with pytest.raises(MeasureError, match="restarted"):
+        VLLM().generated_tokens(AFTER, BEFORE)

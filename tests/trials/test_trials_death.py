@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,10 +16,6 @@ from tests.trials.conftest import QUICK, Case
 from draftworth.services.processes import listener
 
 SLOW = {**QUICK, "token_ms": 20.0, "speculating": {"token_ms": 15.0}}
-STEPS = (
-    *("01-measure", "02-stop-original", "03-start-ngram", "04-measure", "05-stop"),
-    *("restore", "start-original", "07-measure", "08-score"),
-)
 
 
 def finish(tool: "subprocess.Popen[str]", seconds: float = 30) -> tuple[int, str, str]:
@@ -90,7 +87,7 @@ def test_a_second_trial_is_refused_while_one_runs(case: Case) -> None:
     wait_for(lambda: case.reached("measure-baseline"), 20)
     second = case.cli("trial", "run", str(case.file))
     assert second.code == 2
-    assert "is at work on the service on port" in second.err or "left behind" in second.err or "taken" in second.err
+    assert f"trial {case.trials()[0].name} is at work on the service on port {case.port} since 20" in second.err
     assert len(case.trials()) == 1
     restore = case.cli("trial", "restore", case.trials()[0].name)
     assert restore.code == 2, "a running trial is not restored under its feet"
@@ -100,19 +97,69 @@ def test_a_second_trial_is_refused_while_one_runs(case: Case) -> None:
     case.nothing_left()
 
 
-@pytest.mark.parametrize("step", STEPS)
-def test_killed_at_any_step_the_guard_puts_the_original_back(case: Case, step: str) -> None:
-    case.write(QUICK)
+KILLER = """
+import os, signal, sys
+from draftworth.trials import journal
+at, after = int(sys.argv[1]), sys.argv[2] == "after"
+written, append = [0], journal.Journal.append
+
+def counting(self, *args, **kwargs):
+    written[0] += 1
+    if written[0] == at and not after:
+        os.kill(os.getpid(), signal.SIGKILL)
+    append(self, *args, **kwargs)
+    if written[0] == at:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+journal.Journal.append = counting
+from draftworth.cli import main
+main(sys.argv[3:])
+"""
+
+
+def killed_at(case: Case, write: int, when: str) -> bool:
+    """Run a trial that is killed right before or after its n-th journal write. Returns whether it got that far."""
+    command = [sys.executable, "-c", KILLER, str(write), when, "trial", "run", str(case.file), "--json"]
+    done = subprocess.run(command, cwd=case.folder, capture_output=True, check=False, timeout=120)
+    return done.returncode == -signal.SIGKILL
+
+
+# A whole trial with a running original makes 24 journal writes; both sides of each are a different world.
+@pytest.mark.parametrize("write", range(2, 25))
+def test_killed_at_any_journal_write_the_guard_puts_the_original_back(case: Case, write: int) -> None:
+    when = "before" if write % 2 else "after"
+    case.write(QUICK, prompts=1)
     with original(case.original_command(), case.port, case.folder) as pid:
         before = _argv(pid)
-        tool = case.start("trial", "run", str(case.file), "--json")
-        wait_for(lambda: case.reached(step), 30, step)
-        tool.kill()
-        finish(tool)
+        assert killed_at(case, write, when), "the trial makes fewer journal writes than the sweep expects"
         wait_for(lambda: not _alive(guard_pid(case)), 30, "the guard is done")
         _as_before(case, before)
-        assert record(case)["restored"] is True
-        assert record(case)["verdict"] == "error"
+        assert case.cli("trial", "restore").code == 0
+        _as_before(case, before)
+        if write > 2:
+            assert record(case)["restored"] is True
+            assert record(case)["verdict"] == "error"
+        assert not (case.trials()[-1] / "original.json").exists()
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_at_every_journal_write(case: Case, when: str) -> None:
+    case.write(QUICK, prompts=1)
+    write = 3
+    while True:
+        with original(case.original_command(), case.port, case.folder) as pid:
+            before = _argv(pid)
+            if not killed_at(case, write, when):
+                break
+            wait_for(lambda: not _alive(guard_pid(case)), 30, "the guard is done")
+            _as_before(case, before)
+        for left in pids_with(f"script-{case.port}.json"):
+            os.kill(left, signal.SIGKILL)
+        wait_for(lambda: not listening(case.port))
+        write += 1
+    assert write > 20
 
 
 def test_killed_with_its_guard_a_person_restores(case: Case) -> None:

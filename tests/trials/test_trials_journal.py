@@ -58,6 +58,9 @@ def test_a_journal_of_a_later_version_is_refused(tmp_path: Path) -> None:
         Journal(path)
     with pytest.raises(UsageError, match="no such journal"):
         Journal(tmp_path / "none.db")
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Journal(path)
 
 
 @given(st.dictionaries(st.text(max_size=8), st.one_of(st.integers(-(2**53), 2**53), st.text(max_size=20)), max_size=5))
@@ -96,6 +99,27 @@ def test_a_lock_whose_holder_was_killed_is_taken_and_named() -> None:
     subprocess.run([sys.executable, "-c", code], check=False)
     with locked(8000, "next") as died:
         assert died == "the-dead"
+
+
+@pytest.mark.usefixtures("locks")
+def test_a_refusal_because_of_a_dead_holder_does_not_forget_it() -> None:
+    code = (
+        "import os, signal\nfrom draftworth.trials.lock import locked\n"
+        "with locked(8000, 'the-dead'):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    for _ in range(2):
+        with pytest.raises(RefusedError, match="the-dead died"):
+            _refuse_because_of_the_dead()
+    with locked(8000, "restorer"):
+        pass
+    with locked(8000, "next") as died:
+        assert died is None
+
+
+def _refuse_because_of_the_dead() -> None:
+    with locked(8000, "next") as died:
+        raise RefusedError(f"{died} died")
 
 
 def test_a_recycled_pid_is_not_taken_for_the_holder(locks: Path) -> None:

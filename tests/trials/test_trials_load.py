@@ -1,5 +1,6 @@
 """A trial's file: every mistake is one line that names file, line, field and the nearest known one."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftworth import redact
 from draftworth.errors import UsageError
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.load import find_line, load
@@ -63,11 +65,51 @@ def test_an_ipv6_host_is_bracketed(tmp_path: Path) -> None:
         (("port = 8000", ""), "F:1: service.port: missing"),
         (('name = "ngram"', 'name = "a b"'), "F:6: arms[0].name: string should match pattern"),
         (('name = "ngram"', 'name = "baseline"'), "F:5: arms: there is no arm besides the baseline"),
+        (("port = 8000", 'port = "8000"'), "F:3: service.port: input should be a valid integer, not '8000'"),
+        (("port = 8000", "port = true"), "F:3: service.port: input should be a valid integer, not True"),
+        (("port = 8000", "port = 8000.0"), "F:3: service.port: input should be a valid integer, not 8000.0"),
+        (('"serve", "m"]', '"serve", 1]'), "F:2: service.command[2]: input should be a valid string, not 1"),
+        (("num_speculative_tokens = 5", "x = inf"), "F:7: arms[0].speculative_config: inf has no form in JSON"),
+        (("num_speculative_tokens = 5", "x = 2026-01-01"), "F:7: arms[0].speculative_config: 2026-01-01 has no form"),
         (("[service]", "[servce]"), "F:1: servce: unknown field; did you mean 'service'?"),
     ],
 )
 def test_a_mistake_is_named_with_its_line(tmp_path: Path, change: tuple[str, str], expected: str) -> None:
     assert complaint(tmp_path, GOOD.replace(*change)).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("table", "line", "expected"),
+    [
+        ("workload", 'repeats = "2"', "workload.repeats: input should be a valid integer, not '2'"),
+        ("workload", "max_tokens = 50.0", "workload.max_tokens: input should be a valid integer, not 50.0"),
+        ("workload", 'categories = "coding"', "workload.categories: input should be a valid tuple"),
+        ("verdict", 'output_check = "no"', "verdict.output_check: input should be a valid boolean, not 'no'"),
+        ("verdict", "output_check = 0", "verdict.output_check: input should be a valid boolean, not 0"),
+        ("limits", "downtime_s = inf", "limits.downtime_s: input should be a finite number, not inf"),
+        ("limits", "downtime_s = nan", "limits.downtime_s: input should be a finite number, not nan"),
+        ("limits", 'downtime_s = "inf"', "limits.downtime_s: input should be a valid number, not 'inf'"),
+        ("limits", "downtime_s = true", "limits.downtime_s: input should be a valid number, not True"),
+    ],
+)
+def test_values_keep_their_type(tmp_path: Path, table: str, line: str, expected: str) -> None:
+    assert complaint(tmp_path, f"{GOOD}\n[{table}]\n{line}\n").startswith(f"F:10: {expected}")
+
+
+def test_whole_numbers_lists_and_paths_are_taken(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    text = GOOD.replace("port = 8000", 'port = 8000\ncwd = "here"')
+    config = load(write(tmp_path, text + '[limits]\ndowntime_s = 500\n[workload]\ncategories = ["coding"]\n'))
+    assert config.limits.downtime_s == 500.0
+    assert config.workload.categories == ("coding",)
+    assert config.service.cwd == tmp_path / "here"
+
+
+def test_a_trial_comes_back_from_the_journals_json(tmp_path: Path) -> None:
+    text = GOOD + '\n[[arms]]\nname = "two"\nargs = ["--x"]\n[workload]\ncategories = ["coding"]\n'
+    config = load(write(tmp_path, text))
+    assert TrialConfig.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+    assert TrialConfig.model_validate(json.loads(json.dumps(redact.config(config)))) == config
 
 
 def test_the_right_one_of_several_arms_is_named(tmp_path: Path) -> None:

@@ -18,9 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from draftworth.engines import engine
 from draftworth.errors import NotRestoredError, ServerStartError, TrialError
 from draftworth.services.base import Observed, ProcessId, Running, Tell
+from draftworth.services.processes import boot_id
 from draftworth.trials import restore as module
 from draftworth.trials.journal import Journal
-from draftworth.trials.restore import Restored, Scene, needs_restore, restore
+from draftworth.trials.recover import needs_restore, started_in
+from draftworth.trials.restore import Restored, Scene, restore
 
 ARGV = ("vllm", "serve", "m")
 
@@ -36,6 +38,7 @@ class World:
         self.pids = itertools.count(100)
         self.original: ProcessId | None = None
         self.arms: dict[ProcessId, str] = {}
+        self.by_hand: ProcessId | None = None
         self.saved = False
         self.faults: list[str] = []
 
@@ -43,11 +46,13 @@ class World:
         fault = self.faults.pop(0) if self.faults else "fine"
         if fault == "fail":
             raise TrialError(f"{where} failed")
+        if fault == "bug":
+            raise OSError(f"nobody expected this in {where}")
         if fault == "die":
             raise Died(where)
 
     def process(self) -> ProcessId:
-        return ProcessId(pid=next(self.pids), started=1, boot=module._this_boot())
+        return ProcessId(pid=next(self.pids), started=1, boot=boot_id())
 
     # What a restore calls.
 
@@ -68,6 +73,7 @@ class World:
     def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
         assert self.original is None, "the original was started twice"
         assert not self.arms, "the original was started beside an arm"
+        assert self.by_hand is None, "the original was started beside one that a person started"
         if not self.saved:
             raise TrialError("what the original needs is gone")
         self._maybe_fail("before start")
@@ -81,7 +87,10 @@ class World:
         self._maybe_fail("after forget")
 
     def holder(self) -> str | None:
-        return "an arm" if self.arms else None
+        return "an arm" if self.arms else "a hand-started one" if self.by_hand else None
+
+    def find_holder(self, observed: Observed) -> Running | None:
+        return self._running(self.by_hand) if self.by_hand else None
 
     def _running(self, process: ProcessId) -> Running:
         return Running(leader=process, session=process.pid, mark="", log=Path("/dev/null"))
@@ -103,21 +112,24 @@ class RestoreMachine(RuleBasedStateMachine):
             self.world.original = self.world.process()
             self.world.saved = True
         with Journal(self.folder / "journal.db", create=True) as journal:
-            journal.append("begin", observed=self.observed.model_dump(mode="json"), config={}, steps=[])
+            observed = self.observed.model_dump(mode="json")
+            journal.append("begin", observed=observed, config={}, mark=f"{self.folder.name}/token/", steps=[])
 
     def _wait_ready(self, service: Any, running: Running, *_: Any, **__: Any) -> tuple[str, Running]:
         self.world._maybe_fail("ready")
-        if self.world.original != running.leader:
+        if running.leader not in {self.world.original, self.world.by_hand}:
             raise ServerStartError("the original is not there")
         return "m", running
 
-    @precondition(lambda self: needs_restore(self.folder))
+    @precondition(lambda self: bool(needs_restore(self.folder)))
     @rule(recorded=st.booleans())
     def arm_starts(self, recorded: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
         """The trial stops the original and starts an arm; it may die before it recorded what it started."""
+        if self.world.by_hand is not None:
+            return
         self.world.original = None
         process = self.world.process()
-        mark = f"{self.folder.name}/03-start-ngram"
+        mark = f"{self.folder.name}/token/03-start-ngram"
         self.world.arms[process] = mark
         with Journal(self.folder / "journal.db") as journal:
             journal.append("intent", "03-start-ngram", mark=mark)
@@ -130,7 +142,13 @@ class RestoreMachine(RuleBasedStateMachine):
         if needs_restore(self.folder):
             self.world.original = None
 
-    @rule(faults=st.lists(st.sampled_from(["fine", "fail", "die"]), max_size=8))
+    @rule()
+    def a_person_starts_it(self) -> None:
+        """Ops lose patience and start the service by hand, in another environment, where nothing holds the port."""
+        if self.observed.running and not self.world.original and not self.world.arms and needs_restore(self.folder):
+            self.world.by_hand = self.world.process()
+
+    @rule(faults=st.lists(st.sampled_from(["fine", "fail", "bug", "die"]), max_size=8))
     def restored(self, faults: list[str]) -> None:
         """Somebody restores; calls fail or kill the restorer as drawn."""
         self.world.faults = faults
@@ -152,8 +170,8 @@ class RestoreMachine(RuleBasedStateMachine):
         assert not needs_restore(self.folder)
 
     def _restore(self) -> Restored:
-        return restore(
-            Scene(
+        with Journal(self.folder / "journal.db") as journal:
+            scene = Scene(
                 folder=self.folder,
                 service=self.world,  # type: ignore[arg-type]  # only what a restore calls
                 engine=engine("vllm"),
@@ -161,18 +179,25 @@ class RestoreMachine(RuleBasedStateMachine):
                 model=None,
                 start_timeout_s=1.0,
                 say=lambda _: None,
+                mark=f"{self.folder.name}/token/",
+                observed=self.observed,
+                started=lambda: started_in(journal.events()),
+                note=journal.note,
             )
-        )
+            if not needs_restore(self.folder):
+                return Restored("already")
+            return restore(scene, final=True)
 
     def _as_observed(self) -> None:
         assert not self.world.arms
-        assert (self.world.original is not None) == self.observed.running
+        serving = self.world.original is not None or self.world.by_hand is not None
+        assert serving == self.observed.running
 
     @invariant()
     def the_way_back_is_kept_until_it_is_not_needed(self) -> None:
         """Before a verified restore, what the original needs is on disk, or the original still runs."""
         if getattr(self, "observed", None) is not None and self.observed.running and needs_restore(self.folder):
-            assert self.world.saved or self.world.original is not None
+            assert self.world.saved or self.world.original is not None or self.world.by_hand is not None
 
     def teardown(self) -> None:
         if hasattr(self, "patch"):

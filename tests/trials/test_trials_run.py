@@ -1,12 +1,21 @@
 """Whole trials on the scripted server: the verdict, the record, what is refused, what ends badly and is put back."""
 
 import json
+import os
+import signal
+import sqlite3
+import sys
+import time
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.helpers import listening, original, pids_with
+from tests.helpers import listening, original, pids_with, wait_for
 from tests.trials.conftest import NGRAM, QUICK, Case
+
+from draftworth.errors import MeasureError
+from draftworth.services.process import ProcessService
+from draftworth.trials.journal import Journal
 
 
 def codes(record: dict[str, Any]) -> set[str]:
@@ -397,6 +406,111 @@ def test_an_original_that_does_not_come_back_is_exit_4_with_the_commands(
     script.write_text(json.dumps(QUICK), encoding="utf-8")
     assert case.cli("trial", "restore").code == 0
     assert listening(case.port)
+
+
+def test_an_original_that_dies_after_its_restore_is_brought_back_again(case: Case) -> None:
+    # In the output check, say: prompt log-probabilities ran the server out of memory.
+    case.write({**QUICK, "token_ms": 15.0})
+    with original(case.original_command(), case.port, case.folder) as pid:
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached("07-measure"), 30)
+        (restored,) = [p for p in pids_with(f"script-{case.port}.json") if p != pid]
+        os.kill(restored, signal.SIGKILL)
+        out, err = tool.communicate(timeout=60)
+        record = json.loads(out)
+        assert tool.returncode == 6, err
+        assert record["error"].startswith("the server died while it was measured")
+        assert record["restored"] is True
+        (now,) = pids_with(f"script-{case.port}.json")
+        assert f"pid {now}," in record["restore"]
+        assert listening(case.port)
+
+
+def test_an_original_killed_in_the_output_check_is_brought_back_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def score_and_kill(*_: Any, **__: Any) -> Any:
+        for pid in pids_with(f"script-{case.port}.json"):
+            os.kill(pid, signal.SIGKILL)
+        raise MeasureError("connection reset")
+
+    monkeypatch.setattr("draftworth.trials.execute.score_all", score_and_kill)
+    case.write()
+    with original(case.original_command(), case.port, case.folder):
+        record = case.run().json
+        assert record["verdict"] == "error"
+        assert "the server died" in record["error"]
+        assert record["restored"] is True
+        assert listening(case.port)
+
+
+@pytest.mark.parametrize("error", [OSError("no space left on device"), sqlite3.OperationalError("disk is full")])
+def test_an_error_nobody_expected_does_not_end_the_restore(
+    case: Case, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr("draftworth.trials.restore._PAUSE_S", 0.05)
+    start_original, calls = ProcessService.start_original, []
+
+    def fail_once(*args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise error
+        return start_original(*args)
+
+    monkeypatch.setattr(ProcessService, "start_original", fail_once)
+    case.write()
+    with original(case.original_command(), case.port, case.folder):
+        result = case.run()
+        assert result.json["restored"] is True, result.err
+        assert listening(case.port)
+
+
+def test_a_journal_that_cannot_be_written_does_not_keep_the_original_away(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def full_disk(self: Journal, kind: Any, step: str = "", **data: Any) -> None:
+        if "ngram" in step or "restore" in step or "original" in step:
+            raise sqlite3.OperationalError("database or disk is full")
+        append(self, kind, step, **data)
+
+    monkeypatch.setattr(Journal, "append", full_disk)
+    case.write()
+    with original(case.original_command(), case.port, case.folder):
+        result = case.cli("trial", "run", str(case.file))
+        assert result.code in {5, 6}, result.err
+        assert "Service: restored" in result.out
+        assert listening(case.port)
+
+
+def test_a_service_with_another_port_or_a_key_is_refused(case: Case) -> None:
+    vllm = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(case.folder)]
+    case.write(command=[*vllm, "--port", "1"])
+    refused(case, 1, f"service.port is {case.port} and the command says --port 1")
+    case.write(command=vllm)
+    refused(case, 1, "names no --port, so the server listens on 8000")
+    case.write(command=[*vllm, "--port", str(case.port), "--api-key", "hush"])
+    refused(case, 2, "asks for an API key")
+
+
+def test_a_wrong_model_name_does_not_wait_for_the_deadline(case: Case) -> None:
+    case.write()
+    text = case.file.read_text().replace(f"port = {case.port}\n", f'port = {case.port}\nmodel = "other"\n', 1)
+    case.file.write_text(text, encoding="utf-8")
+    began = time.monotonic()
+    failed(case, "refuses to generate", "404")
+    assert time.monotonic() - began < 10
+
+
+def test_a_guard_that_cannot_start_refuses_the_trial(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.write()
+    with original(case.original_command(), case.port, case.folder) as pid:
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        result = case.run()
+        assert result.code == 2
+        assert "guard" in result.err
+        assert pids_with(f"script-{case.port}.json") == [pid]
 
 
 # --- show and list

@@ -2,11 +2,17 @@
 
 import io
 import os
+import re
 import signal
+import string
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftworth import redact
 from draftworth.errors import UsageError
@@ -44,6 +50,110 @@ def test_secrets_are_hidden_and_the_rest_is_not() -> None:
         *("env", "OPENAI_API_KEY=(hidden)", "vllm", "--api-key", "(hidden)", "--hf-token=(hidden)"),
         *("--tokenizer", "t", "--max-tokens", "9"),
     )
+
+
+def test_every_key_of_a_list_and_every_variable_of_a_container_are_hidden() -> None:
+    argv = [
+        "docker",
+        "run",
+        "--env=HF_TOKEN=a b",
+        "-eX_KEY=c",
+        "-e",
+        "AWS_ACCESS_KEY_ID=d",
+        "img",
+        "--api-key",
+        "k1",
+        "k2",
+    ]
+    assert redact.command([*argv, "--port", "80"]) == (
+        *("docker", "run", "--env=HF_TOKEN=(hidden)", "-eX_KEY=(hidden)", "-e", "AWS_ACCESS_KEY_ID=(hidden)", "img"),
+        *("--api-key", "(hidden)", "(hidden)", "--port", "80"),
+    )
+
+
+def test_what_only_sounds_like_a_secret_stays_readable() -> None:
+    argv = [
+        *("vllm", "serve", "m", "--long-prefill-token-threshold", "9", "--max-num-batched-tokens", "64"),
+        *("--speculative-config", '{"method":"ngram","num_speculative_tokens":5}', "--tokenizer", "t"),
+    ]
+    assert redact.command(argv) == tuple(argv)
+    for line in (
+        "KeyError: 'rope_scaling'",
+        "error: argument --api-key: expected at least one argument",
+        "args: {'api_key': None, 'num_speculative_tokens': 5, 'eos_token_id': 2, 'num_key_value_heads': 3}",
+        "12.3 ms a token: fine; see hf_overrides and https://docs.vllm.ai/en/latest",
+    ):
+        assert redact.text(line) == line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            "non-default args: {'port': 80, 'api_key': ['x', 'y'], 'model': 'm'}",
+            "non-default args: {'port': 80, 'api_key': (hidden), 'model': 'm'}",
+        ),
+        ("serve m --api-key x y --port 80", "serve m --api-key (hidden) (hidden) --port 80"),
+        ("HF_TOKEN=x exec vllm", "HF_TOKEN=(hidden) exec vllm"),
+        ("Authorization: Bearer abc", "Authorization: (hidden)"),
+        ("sent 'Bearer abcdefgh' to", "sent 'Bearer (hidden)' to"),
+        ("using hf_AbCdEfGhIjKl to", "using (hidden) to"),
+        ("from https://me:pw@host/x", "from https://(hidden)@host/x"),
+    ],
+)
+def test_secrets_in_lines_of_a_log_are_hidden(line: str, shown: str) -> None:
+    assert redact.text(line) == shown
+    assert redact.text(shown) == shown
+
+
+SECRETS = st.text(string.ascii_letters + string.digits, min_size=1, max_size=20).map("Zq9".__add__)
+IN_A_LINE = (
+    "bash -c 'vllm serve m --api-key {a} {b} --port 1'",
+    'sh -c "exec vllm serve m --api-key={a} --hf-token {b}"',
+    "vllm serve --api-key '{a}' \"{b}\" && echo done",
+    "vllm serve --api-key='{a} {b}' x",
+    'vllm serve --api-key="{a} {b}',
+    "['vllm', '--api-key', '{a}', '{b}', '--port', '1']",
+    '["vllm","--api-key","{a}","{b}"]',
+    "args: Namespace(host=None, api_key=['{a}', '{b}'], port=1)",
+    "args: {{'api_key': '{a}', 'hf_token': '{b}'}}",
+    '{{"api_key":"{a}","x":{{"password":"{b}"}}}}',
+    "export HF_TOKEN={a}; OPENAI_API_KEY='{b}' vllm",
+    "docker run --env=HF_TOKEN={a} -e MY_SECRET={b} img",
+    "Authorization: Bearer {a}{b}",
+    "GET / HTTP/1.1 authorization='Bearer {a}' cookie={b}",
+    "curl https://{a}:{b}@host/ https://{a}@host",
+)
+
+
+@given(SECRETS, SECRETS, st.sampled_from(IN_A_LINE))
+def test_a_secret_never_survives_in_a_line(first: str, second: str, form: str) -> None:
+    line = form.format(a=first, b=second)
+    for shown in (redact.text(line), *redact.command(["bash", "-c", line]), *redact.command([line])):
+        assert first not in shown
+        assert second not in shown
+
+
+@given(
+    st.lists(st.one_of(SECRETS, st.tuples(SECRETS, SECRETS).map(" ".join)), min_size=1, max_size=4),
+    st.sampled_from(["--api-key {}", "--api-key={}", "--env=HF_TOKEN={}", "-e A_KEY={}", "-eA_KEY={}", "A_TOKEN={}"]),
+    st.sampled_from([[], ["--port", "80"]]),
+)
+def test_a_secret_never_survives_in_a_command(secrets: list[str], form: str, rest: list[str]) -> None:
+    front, gap, back = form.partition(" ")
+    argv = ["vllm", "serve", "m", *([front, *secrets] if back == "{}" else [])]
+    if back != "{}":
+        argv += [word.format(secret) for secret in secrets for word in ((front, back) if gap else (front,))]
+    shown = redact.command([*argv, *rest])
+    assert not any("Zq9" in word for word in shown)
+    assert list(shown[-len(rest) :] if rest else ()) == rest
+    assert len(shown) == len(argv) + len(rest)
+
+
+@given(st.text(max_size=200))
+def test_any_text_can_be_made_safe(line: str) -> None:
+    redact.text(line)
+    redact.command([line, line])
 
 
 def test_remaining_time_is_said_only_when_it_is_known() -> None:
@@ -101,6 +211,81 @@ def test_a_closed_output_does_not_disturb_progress() -> None:
         stream.close()
         progress.step("start")
         progress.count(1, 2)
+
+
+def test_lines_are_written_in_order() -> None:
+    stream = io.StringIO()
+    with Progress(stream) as progress:
+        for number in range(500):
+            progress.line(str(number))
+    assert stream.getvalue().split() == [str(number) for number in range(500)]
+
+
+def _full_pipe() -> tuple[int, int]:
+    """Return the ends of a pipe that takes no more bytes; writing to it waits."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    for size in (65536, 1):
+        try:
+            while True:
+                os.write(writing, b"x" * size)
+        except BlockingIOError:
+            pass
+    os.set_blocking(writing, True)
+    return reading, writing
+
+
+def test_a_full_pipe_never_holds_a_trial() -> None:
+    reading, writing = _full_pipe()
+    with os.fdopen(writing, "w") as stream:
+        began = time.monotonic()
+        with Progress(stream, kinds=["start"]) as progress:
+            progress.step("start")
+            for number in range(5000):
+                progress.now(f"loading {number}")
+                progress.count(1, 1)
+            spent = time.monotonic() - began
+        closing = time.monotonic() - began - spent
+    os.close(reading)  # the waiting thread ends with a broken pipe
+    assert spent < 1.0, "no call waits"
+    assert closing < 2.0, "the end waits a second at most"
+
+
+def test_a_full_pipe_does_not_change_how_the_tool_ends() -> None:
+    script = (
+        "from draftworth.trials.progress import Progress\n"
+        "with Progress() as progress:\n"
+        "    for number in range(100): progress.line('x' * 100)\n"
+        "raise SystemExit(3)\n"
+    )
+    reading, writing = _full_pipe()
+    try:
+        done = subprocess.run([sys.executable, "-c", script], stderr=writing, check=False, timeout=30)
+    finally:
+        os.close(writing)
+        os.close(reading)
+    assert done.returncode == 3
+
+
+def test_a_terminal_shows_lines_and_a_status_and_never_holds_a_trial() -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as stream:
+        with Progress(stream, kinds=["start"]) as progress:
+            progress.step("start baseline")
+            progress.now("loading [weights]")
+            time.sleep(0.6)
+        seen = os.read(master, 65536).decode()
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
+        assert "0 s [1/1] start baseline\r\n" in plain, "the line stays"
+        assert "0 s [1/1] start baseline: loading [weights]" in plain, "the status"
+        assert "\\[" not in plain
+        # Nobody reads the terminal any more: its buffer fills up.
+        began = time.monotonic()
+        with Progress(stream) as progress:
+            for _ in range(2000):
+                progress.line("y" * 100)
+        assert time.monotonic() - began < 2.5
+        os.close(master)
 
 
 def test_the_first_signal_interrupts_and_later_ones_are_remarked() -> None:

@@ -69,7 +69,7 @@ def _failed(error: BaseException) -> int:
             sys.stderr.close()
             return EXIT_DONE
         case KeyboardInterrupt():
-            _complain("interrupted; nothing was changed")
+            _complain("interrupted")
             return _EXIT_CTRL_C
     return _crash(error)
 

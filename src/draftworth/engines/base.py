@@ -175,6 +175,9 @@ class Engine(Protocol):
     def requests_finished(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
         """Return how many requests of anybody's the server finished between two scrapes; None where it is not told."""
 
+    def generated_tokens(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
+        """Return how many tokens the server generated for anybody between two scrapes; None where it is not told."""
+
     def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
         """Sum the per-request speculative figures of answers; None where no answer carried any."""
 

@@ -45,6 +45,10 @@ class Running(Frozen):
     """Children seen while it ran; they are ours even after they are reparented."""
     shm_before: tuple[str, ...] | None = None
     """Names in /dev/shm before the start, or None where they were not looked at (the original's are never touched)."""
+    shm_seen: tuple[str, ...] = ()
+    """Names in /dev/shm that a process of this start was seen to map or hold open."""
+    uid: int | None = None
+    """The user it was started as, where that is not the tool's own."""
 
 
 class Observed(Frozen):
@@ -59,6 +63,12 @@ class Observed(Frozen):
     """The file its standard output went to, or None where that was not a file."""
     user: str | None = None
     """Who it runs as."""
+    env_hash: str | None = None
+    """SHA-256 of its environment (sorted `NAME=value`, joined by NUL, without the mark); tells replicas apart."""
+    twins: tuple[ProcessId, ...] = ()
+    """Other processes that had the same argv then and are not of its family: never taken for the original."""
+    notes: tuple[str, ...] = ()
+    """What a restore cannot keep, one line each."""
 
 
 class Start(Frozen):
@@ -75,7 +85,11 @@ class Service(Protocol):
     """One way a service is run."""
 
     def observe(self) -> Observed:
-        """Return what is there now. Reads only. Raises RefusedError where a stranger holds the port."""
+        """Return what is there now. Reads only.
+
+        Raises RefusedError where a stranger holds the port, where the service is still starting, and where systemd
+        or a container runs it.
+        """
 
     def start(self, start: Start, tell: Tell) -> Running:
         """Start a server in a session of its own. Raises ServerStartError where it cannot be executed."""
@@ -84,10 +98,10 @@ class Service(Protocol):
         """Whether the leader still runs."""
 
     def owns_port(self, running: Running) -> bool:
-        """Whether the process listening on the service's port belongs to this start."""
+        """Whether somebody listens on the service's port, and every listener belongs to this start."""
 
     def refresh(self, running: Running) -> Running:
-        """Return the same start with the children there are now added to `seen`."""
+        """Return the start with the children there are now added to `seen`, their shared memory to `shm_seen`."""
 
     def stop(self, running: Running, tell: Tell) -> Sequence[str]:
         """End every process of a start. Returns remarks (what had to be killed). Raises TrialError if any is left."""
@@ -102,13 +116,20 @@ class Service(Protocol):
         """Remove what `save_original` wrote; called once the restore is verified."""
 
     def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
-        """Start the original again as it was: argv, environment, folder, log."""
+        """Start the original again as it was: argv, environment, folder, log, user, limits, priority."""
 
     def as_found(self, observed: Observed) -> Running:
         """Return the original as it was observed. Raises TrialError where it has ended since."""
 
     def find_original(self, observed: Observed) -> Running | None:
-        """Return the original if it runs, started by whomever."""
+        """Return the original if it runs, started by whomever: same argv, folder and environment, and no twin."""
+
+    def find_holder(self, observed: Observed) -> Running | None:
+        """Return the unmarked process that serves the port with the original's argv, or None.
+
+        It is the port's listener or an ancestor of it. Its environment and folder may differ: somebody restarted the
+        service by hand.
+        """
 
     def holder(self) -> str | None:
         """Return who holds the service's port, described for a person, or None where it is free."""

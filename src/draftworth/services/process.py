@@ -4,40 +4,60 @@ Where the original runs already, it is recognised by its command line on the ser
 from what the kernel says of it (argv, environment, folder), so that only the declared difference differs.
 """
 
-import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import psutil
 
-from draftworth.errors import RefusedError, TrialError
+from draftworth.errors import DraftworthError, RefusedError, TrialError
 from draftworth.redact import command as redacted
 from draftworth.services.base import MARK, Observed, ProcessId, Running, Start, Tell
-from draftworth.services.launch import forget, launch, save, start_saved
+from draftworth.services.conditions import streams_of
+from draftworth.services.ending import end, wait_for_free_port
+from draftworth.services.launch import Found, forget, launch, save, start_saved
+from draftworth.services.observe import look
 from draftworth.services.processes import (
     describe,
-    end,
     everyone,
     family,
-    identify,
     is_alive,
     listener,
+    listeners,
     mark_of,
     port_taken,
     reap,
-    session_of,
-    wait_for_free_port,
 )
-from draftworth.services.shm import names, remove, stale
+from draftworth.services.recognise import alike, own_session, parent_of, parents_of, started_with
+from draftworth.services.shm import names, remove, stale, used_by
 
 if TYPE_CHECKING:
     from draftworth.trials.config import ServiceConfig
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Method = Callable[Concatenate["ProcessService", _P], _R]
 
 _WORTH_A_REMARK = 2**20  # every server leaves a few kilobytes
+
+
+def _fails_as(error: type[DraftworthError]) -> Callable[[_Method[_P, _R]], _Method[_P, _R]]:
+    """Turn what /proc and psutil raise (a process that ended meanwhile, another user's) into an expected failure."""
+
+    def decorate(method: _Method[_P, _R]) -> _Method[_P, _R]:
+        @wraps(method)
+        def wrapped(self: "ProcessService", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+            try:
+                return method(self, *args, **kwargs)
+            except (psutil.Error, OSError) as problem:
+                raise error(f"the service on port {self.port} cannot be looked at or changed: {problem}") from None
+
+        return wrapped
+
+    return decorate
 
 
 class ProcessService:
@@ -47,86 +67,61 @@ class ProcessService:
         self._config = config
         self._command = command
         self._patience_s = stop_timeout_s
-        self._base_env: dict[str, str] | None = None
-        self._base_cwd: str | None = None
+        self._found: Found | None = None
 
+    @property
+    def port(self) -> int:
+        """The service's port."""
+        return self._config.port
+
+    @_fails_as(RefusedError)
     def observe(self) -> Observed:
         """Return what holds the port now."""
-        port, host = self._config.port, self._config.host
-        if not port_taken(port, host):
-            return Observed(running=False)
-        holder = listener(port, host)
-        if holder is None:
-            raise RefusedError(f"port {port} is taken by a process this user cannot see; run as its user, or as root")
-        if mark := mark_of(holder.pid):
-            trial = mark.split("/")[0]
-            raise RefusedError(
-                f"port {port} is held by what trial {trial} left behind ({describe(holder)}); "
-                f"run `draftworth trial restore {trial}` first"
-            )
-        original = self._match(holder)
-        if original is None:
-            argv = _argv(holder)
-            raise RefusedError(
-                f"port {port} is taken by {describe(holder)}; if that is the service, set service.command to exactly "
-                f"{json.dumps(list(argv))}, otherwise stop it or choose another port"
-            )
-        process = psutil.Process(original.pid)
-        try:
-            self._base_env = {k: v for k, v in process.environ().items() if k != MARK}
-            self._base_cwd = process.cwd()
-        except psutil.AccessDenied:
-            raise RefusedError(
-                f"{describe(original)} cannot be inspected by this user, so it could not be put back; "
-                f"run as {process.username()}, or as root"
-            ) from None
-        return Observed(
-            running=True,
-            process=original,
-            command=_argv(original),
-            cwd=self._base_cwd,
-            log=_stdout_file(original.pid),
-            user=process.username(),
-        )
+        self._found = None
+        observed, self._found = look(self.port, self._config.host, self._command)
+        return observed
 
-    def _match(self, holder: ProcessId) -> ProcessId | None:
-        """Return the process among the port's holder and its ancestors that was started with our command."""
-        try:
-            chain = [psutil.Process(holder.pid), *psutil.Process(holder.pid).parents()]
-        except psutil.Error:
-            return None
-        for process in chain:
-            if process.pid > 1 and same_command(_cmdline(process), self._command):
-                return identify(process.pid)
-        return None
-
+    @_fails_as(TrialError)
     def start(self, start: Start, tell: Tell) -> Running:
         """Start a server in a session of its own, its output in `start.log`."""
-        base = dict(os.environ) if self._base_env is None else self._base_env
+        found = self._found
+        base = dict(os.environ) if found is None else found.env
         env = {**base, **self._config.env, **start.env, MARK: start.mark}
         tell(f"starting {Path(start.command[0]).name}, log {start.log}")
         before = names()
-        running = launch(start.command, env, self._base_cwd or str(self._config.cwd or "."), start.log, start.mark)
+        cwd = str(self._config.cwd or ".") if found is None else found.cwd
+        conditions = None if found is None else found.conditions
+        running = launch(start.command, env, cwd, start.log, start.mark, conditions=conditions)
         return running.model_copy(update={"shm_before": before})
 
+    @_fails_as(TrialError)
     def alive(self, running: Running) -> bool:
         """Whether the leader still runs."""
         reap()
         return is_alive(running.leader)
 
+    @_fails_as(TrialError)
     def owns_port(self, running: Running) -> bool:
-        """Whether the listener on the port is of this start."""
-        holder = listener(self._config.port, self._config.host)
-        return holder is not None and holder in self._members(running)
+        """Whether somebody listens on the port, and every listener is of this start."""
+        holders = listeners(self.port, self._config.host)
+        return bool(holders) and set(holders) <= self._members(running)
 
     def _members(self, running: Running) -> set[ProcessId]:
         return family(running.leader, running.session, running.mark or None, running.seen)
 
+    @_fails_as(TrialError)
     def refresh(self, running: Running) -> Running:
         """Return the start with its present children added to `seen`."""
-        members = self._members(running) | set(running.seen)
-        return running.model_copy(update={"seen": tuple(sorted(members, key=lambda process: process.pid))})
+        living = self._members(running)
+        members = sorted(living | set(running.seen), key=lambda process: process.pid)
+        used: set[str] = set()
+        if running.shm_before is not None:
+            used = used_by(process.pid for process in living) - set(running.shm_before)
+        return running.model_copy(
+            update={"seen": tuple(members), "shm_seen": tuple(sorted(used | set(running.shm_seen)))}
+        )
 
+    @_fails_as(TrialError)
     def stop(self, running: Running, tell: Tell) -> Sequence[str]:
         """End every process of a start and wait for the port."""
         tell(f"stopping pid {running.leader.pid}")
@@ -138,37 +133,45 @@ class ProcessService:
         left = [remark for remark in remarks if remark.startswith("LEFT")]
         if left:
             raise TrialError(f"processes stay although they were killed: {left[0].removeprefix('LEFT ')}")
-        if not wait_for_free_port(self._config.port, self._config.host, 10.0):
+        if not wait_for_free_port(self.port, self._config.host, 10.0):
             raise TrialError(
-                f"port {self._config.port} is taken again right after the stop, by {self.holder()}: "
+                f"port {self.port} is taken again right after the stop, by {self.holder()}: "
                 "something restarts the service; run the trial on what supervises it"
             )
         return remarks
 
+    @_fails_as(TrialError)
     def stop_original(self, observed: Observed, tell: Tell) -> Sequence[str]:
         """End the original and everything that descends from it."""
         process = observed.process
         if process is None or not is_alive(process):
             return self._stopped(())
         tell(f"stopping the original, pid {process.pid}")
-        session = self._running(process, observed).session
+        session = own_session(process)
         known = family(process, session, None, ())
         return self._stopped(end(lambda: family(process, session, None, known), process, self._patience_s))
 
+    @_fails_as(TrialError)
     def save_original(self, observed: Observed, folder: Path) -> None:
         """Write what starts the original again, readable by its owner only: the environment may hold keys."""
-        if observed.running and observed.process is not None:
-            save(observed, self._base_env or {}, folder)
+        if not observed.running or observed.process is None:
+            return
+        if self._found is None:
+            raise TrialError("the original was not looked at by this run, so what puts it back is not known")
+        save(observed, self._found, folder)
 
+    @_fails_as(TrialError)
     def forget_original(self, folder: Path) -> None:
         """Remove what `save_original` wrote; called once the restore is verified."""
         forget(folder)
 
+    @_fails_as(TrialError)
     def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
-        """Start the original as it was: argv, environment, folder, log, user, nice value and processors."""
+        """Start the original as it was: argv, environment, folder, logs, and all `Conditions`."""
         tell(f"starting the original: {shlex.join(redacted(observed.command))}")
         return start_saved(observed, folder)
 
+    @_fails_as(TrialError)
     def as_found(self, observed: Observed) -> Running:
         """Return the original as it was observed."""
         process = observed.process
@@ -177,38 +180,50 @@ class ProcessService:
         return self._running(process, observed)
 
     def _running(self, process: ProcessId, observed: Observed) -> Running:
-        session = session_of(process.pid)
         log = Path(observed.log or os.devnull)
-        # Only a session it leads is its own; one it was started in may hold a person's shell.
-        return Running(leader=process, session=process.pid if session == process.pid else 0, mark="", log=log)
+        return Running(leader=process, session=own_session(process), mark="", log=log)
 
+    @_fails_as(TrialError)
     def find_original(self, observed: Observed) -> Running | None:
-        """Return the original if a process with its exact argv and folder runs, not started for a trial's arm."""
+        """Return the original if a process with its argv, folder and environment runs that no arm's start made."""
         for process in everyone():
-            if not same_process(process, observed) or mark_of(process.pid):
+            if process in observed.twins or not alike(process, observed) or mark_of(process.pid):
                 continue
-            parent = psutil.Process(process.pid).ppid()
             # A fork of it, between fork and exec, has the same argv; the original itself is the older one.
-            found = identify(parent)
-            if found and same_process(found, observed):
+            parent = parent_of(process)
+            if parent and parent not in observed.twins and alike(parent, observed) and not mark_of(parent.pid):
                 continue
             return self._running(process, observed)
         return None
 
+    @_fails_as(TrialError)
+    def find_holder(self, observed: Observed) -> Running | None:
+        """Return the unmarked process that serves the port with the original's argv, or None."""
+        for holder in listeners(self.port, self._config.host):
+            found = started_with(parents_of(holder), observed.command, exactly=True) if holder else None
+            if holder is None or found is None or mark_of(holder.pid) or mark_of(found.pid):
+                continue
+            log = streams_of(found.pid).log
+            return self._running(found, observed).model_copy(update={"log": Path(log or os.devnull)})
+        return None
+
+    @_fails_as(TrialError)
     def holder(self) -> str | None:
         """Return who holds the port, for a person."""
-        port, host = self._config.port, self._config.host
-        if not port_taken(port, host):
+        if not port_taken(self.port, self._config.host):
             return None
-        found = listener(port, host)
+        found = listener(self.port, self._config.host)
         return describe(found) if found else "a process this user cannot see"
 
+    @_fails_as(TrialError)
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:
         """Return every process whose mark starts with `prefix`."""
         return [process for process in everyone() if (mark_of(process.pid) or "").startswith(prefix)]
 
+    @_fails_as(TrialError)
     def clear(self, started: Sequence[Running], marked: Sequence[ProcessId], tell: Tell) -> Sequence[str]:
         """End what a dead trial left, with everything in a recorded session and every descendant."""
+        started = [self.refresh(running) for running in started]
 
         def members() -> set[ProcessId]:
             found = family(None, None, None, marked)
@@ -230,56 +245,9 @@ def _free_memory(running: Running) -> Sequence[str]:
     """Remove the shared memory an ended start left. Returns a remark where it was worth one."""
     if running.shm_before is None:
         return ()
-    left = stale(running.shm_before, {running.leader.pid, *(process.pid for process in running.seen)})
+    pids = {running.leader.pid, *(process.pid for process in running.seen)}
+    left = stale(running.shm_before, pids, running.shm_seen, running.uid)
     freed = remove(left)
     if freed < _WORTH_A_REMARK:
         return ()
     return [f"left {freed / 2**20:.0f} MiB of shared memory in {len(left)} files of /dev/shm, which were removed"]
-
-
-def same_command(argv: Sequence[str], command: Sequence[str]) -> bool:
-    """Whether a running process's argv is what a command starts.
-
-    The kernel shows a script as `[interpreter, script, …]` and keeps whatever argv[0] the caller gave, so the
-    program is compared by its last path part and everything after it exactly.
-    """
-    if not argv or not command:
-        return False
-    for skip in (0, 1):
-        rest = argv[skip:]
-        same_name = bool(rest) and Path(rest[0]).name == Path(command[0]).name
-        if same_name and tuple(rest[1:]) == tuple(command[1:]):
-            return True
-    return False
-
-
-def same_process(process: ProcessId, observed: Observed) -> bool:
-    """Whether a process has exactly the original's argv and folder."""
-    if _argv(process) != observed.command:
-        return False
-    try:
-        return observed.cwd is None or psutil.Process(process.pid).cwd() == observed.cwd
-    except psutil.Error:
-        return False
-
-
-def _argv(process: ProcessId) -> tuple[str, ...]:
-    try:
-        return _cmdline(psutil.Process(process.pid))
-    except psutil.Error:
-        return ()
-
-
-def _cmdline(process: psutil.Process) -> tuple[str, ...]:
-    try:
-        return tuple(process.cmdline())
-    except psutil.Error:
-        return ()
-
-
-def _stdout_file(pid: int) -> str | None:
-    try:
-        target = Path(f"/proc/{pid}/fd/1").readlink()
-        return str(target) if target.is_file() else None
-    except OSError:
-        return None

@@ -2,11 +2,11 @@
 
 import contextlib
 import ctypes
+import hashlib
 import os
-import signal
-import time
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,14 @@ def _stat(pid: int) -> list[str] | None:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return text[text.rfind(")") + 2 :].split()
+    fields = text[text.rfind(")") + 2 :].split()
+    return fields if len(fields) > _STAT_START else None
+
+
+def born(pid: int) -> ProcessId | None:
+    """Return the process that has this pid now, a zombie too, or None."""
+    stat = _stat(pid)
+    return None if stat is None else ProcessId(pid=pid, started=int(stat[_STAT_START]), boot=boot_id())
 
 
 def identify(pid: int) -> ProcessId | None:
@@ -58,6 +65,37 @@ def everyone() -> list[ProcessId]:
     return [found for pid in psutil.pids() if (found := identify(pid))]
 
 
+def argv_of(pid: int) -> tuple[str, ...]:
+    """Return a process's argv as the kernel has it, or nothing where it is gone or cannot be seen."""
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ()
+    return tuple(os.fsdecode(word) for word in raw.removesuffix(b"\0").split(b"\0")) if raw else ()
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Return the environment a process was started with, its mark left out.
+
+    Bytes that are not UTF-8 stay as surrogate escapes. Where a name comes twice, the first counts, as for getenv(3).
+
+    Raises:
+        OSError: it is gone, or belongs to another user.
+    """
+    env: dict[str, str] = {}
+    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        name, equals, value = os.fsdecode(entry).partition("=")
+        if name and equals and name != MARK:
+            env.setdefault(name, value)
+    return env
+
+
+def environment_hash(env: Mapping[str, str]) -> str:
+    """Return the SHA-256 (hex) of an environment: sorted `NAME=value`, joined by NUL, without the mark."""
+    entries = sorted(os.fsencode(f"{name}={value}") for name, value in env.items() if name != MARK)
+    return hashlib.sha256(b"\0".join(entries)).hexdigest()
+
+
 def mark_of(pid: int) -> str | None:
     """Return the mark in a process's environment, or None.
 
@@ -81,11 +119,12 @@ def family(
 
     Args:
         leader: the process that was started, or None where only its mark is known.
-        session: the session it leads.
+        session: the session it leads; counts only while no other process than `leader` has that pid.
         mark: its mark; matches the mark itself or, where it ends in `/`, everything below it.
         known: processes seen before; only those still alive count.
     """
     members = {process for process in known if is_alive(process)}
+    session_counts = _session_is_ours(session, leader)
     if leader is not None and is_alive(leader):
         members.add(leader)
     myself = os.getpid()
@@ -96,7 +135,9 @@ def family(
         if stat is None or pid == myself:
             continue
         parents[pid] = int(stat[1])
-        if _in_session(process, int(stat[_STAT_SESSION]), session, leader) or _is_marked(pid, mark):
+        recent = leader is None or process.started >= leader.started
+        in_session = session_counts and recent and int(stat[_STAT_SESSION]) == session
+        if in_session or _is_marked(pid, mark):
             members.add(process)
     pids = {process.pid for process in members}
     grew = True
@@ -108,9 +149,16 @@ def family(
     return members
 
 
-def _in_session(process: ProcessId, actual: int, session: int | None, leader: ProcessId | None) -> bool:
-    # A session id is its leader's pid, and is not reused while any member lives.
-    return bool(session) and actual == session and (leader is None or process.started >= leader.started)
+def _session_is_ours(session: int | None, leader: ProcessId | None) -> bool:
+    """Whether a recorded session id still means the session that was recorded.
+
+    The kernel does not reuse a session's id while a member lives. So where another process than the recorded leader
+    has that pid, every recorded member is gone and the session is a stranger's.
+    """
+    if not session or (leader is not None and leader.boot != boot_id()):
+        return False
+    holder = born(session)
+    return holder is None or holder == leader
 
 
 def _is_marked(pid: int, mark: str | None) -> bool:
@@ -142,106 +190,61 @@ def exit_code(pid: int) -> int | None:
     return _ended.get(pid)
 
 
-def _listeners(port: int, host: str | None) -> list[int | None]:
-    """Return the pid of every TCP listener on a port; None where this user cannot see it."""
-    wanted = None if host is None else {host, "0.0.0.0", "::", f"::ffff:{host}"}  # noqa: S104 - compared, not bound
-    pids: list[int | None] = []
+@lru_cache(maxsize=8)
+def _resolved(host: str) -> frozenset[str]:
+    # An error is not kept, an answer is: this is asked many times a second while a port becomes free.
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return frozenset(str(address[4][0]).partition("%")[0] for address in found)
+
+
+def addresses(host: str) -> frozenset[str] | None:
+    """Return every local address at which a listener serves `host`, the wildcards included; None: any address."""
+    try:
+        found = _resolved(host)
+    except (OSError, UnicodeError):
+        found = frozenset({host})
+    wildcards = {"0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    if found & wildcards:
+        return None
+    return found | wildcards | {f"::ffff:{address}" for address in found if ":" not in address}
+
+
+def listeners(port: int, host: str | None = None) -> list[ProcessId | None]:
+    """Return every TCP listener on a port of this machine; None for one that this user cannot look into."""
+    wanted = None if host is None else addresses(host)
+    found: list[ProcessId | None] = []
     for connection in psutil.net_connections(kind="tcp"):
         local: Any = connection.laddr  # an empty tuple where there is none
         if connection.status != psutil.CONN_LISTEN or not local or local.port != port:
             continue
-        if wanted is None or local.ip in wanted:
-            pids.append(connection.pid)
-    return pids
+        if wanted is None or local.ip.partition("%")[0] in wanted:
+            found.append(identify(connection.pid) if connection.pid else None)
+    return found
 
 
 def listener(port: int, host: str | None = None) -> ProcessId | None:
     """Return the process listening on a TCP port of this machine, or None where nobody does or it cannot be seen."""
-    pid = next((pid for pid in _listeners(port, host) if pid), None)
-    return identify(pid) if pid else None
+    return next((found for found in listeners(port, host) if found), None)
 
 
 def port_taken(port: int, host: str | None = None) -> bool:
     """Whether anything listens on the port, also a process that this user cannot look into."""
-    return bool(_listeners(port, host))
+    return bool(listeners(port, host))
 
 
 def describe(process: ProcessId) -> str:
-    """Name a process for a person: pid, user, command line (shortened)."""
+    """Name a process for a person: pid, user, command line (secrets hidden, shortened)."""
+    from draftworth import redact  # noqa: PLC0415 - lazy: only where something is told
+
     try:
         found = psutil.Process(process.pid)
-        command = " ".join(found.cmdline()) or found.name()
+        command = " ".join(redact.command(argv_of(process.pid))) or found.name()
         user = found.username()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return f"pid {process.pid}"
     shown = command if len(command) <= 100 else command[:97] + "..."  # noqa: PLR2004 - one line of a terminal
+    shown = " ".join(shown.encode(errors="replace").decode().split())
     return f"pid {process.pid} of {user}: {shown}"
-
-
-def end(members: Callable[[], set[ProcessId]], leader: ProcessId | None, patience_s: float) -> tuple[str, ...]:
-    """End a family: SIGTERM to its leader first, then to the rest, then SIGKILL until nobody is left.
-
-    Args:
-        members: returns who is alive now; asked again and again, since a family can grow while it ends.
-        leader: gets SIGTERM alone first, so that a server can end its own workers in order; None: all at once.
-        patience_s: seconds before SIGKILL.
-
-    Returns:
-        Remarks for a person: who had to be killed, and who is left (that one starts with `LEFT`).
-    """
-    deadline = time.monotonic() + patience_s
-    if leader is not None:
-        _signal(leader, signal.SIGTERM)
-        if _wait(lambda: not members() or leader not in members(), deadline) and not members():
-            return ()
-        # The leader is gone and left these behind (vllm#55510): they get a chance to end in order too.
-        deadline = min(deadline, time.monotonic() + 5.0)
-    if time.monotonic() < deadline:
-        for process in members():
-            _signal(process, signal.SIGTERM)
-        if _wait(lambda: not members(), deadline):
-            return ()
-    stubborn = members()
-    remarks = (
-        ["did not end on SIGTERM and was killed: " + "; ".join(sorted(map(describe, stubborn)))] if stubborn else []
-    )
-    last = time.monotonic() + 10.0
-    while (stubborn := members()) and time.monotonic() < last:
-        for process in stubborn:
-            _signal(process, signal.SIGKILL)
-        time.sleep(0.05)
-        reap()
-    if stubborn:
-        remarks.append("LEFT running after SIGKILL: " + "; ".join(sorted(map(describe, stubborn))))
-    return tuple(remarks)
-
-
-def _wait(done: Callable[[], bool], deadline: float) -> bool:
-    """Poll until done or the deadline of the monotonic clock. Returns whether it was done."""
-    while True:
-        reap()
-        if done():
-            return True
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.05)
-
-
-def _signal(process: ProcessId, number: signal.Signals) -> None:
-    # Checked again right before, so that a recycled pid is not hit.
-    if is_alive(process):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process.pid, number)
-
-
-def wait_for_free_port(port: int, host: str, patience_s: float) -> bool:
-    """Wait until nobody listens on the port. Returns whether that was so in time."""
-    deadline = time.monotonic() + patience_s
-    while port_taken(port, host):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def tail(path: Path, lines: int = 15, limit: int = 65536) -> Sequence[str]:

@@ -1,7 +1,9 @@
 """Shared memory that a killed server leaves in /dev/shm: found without touching a neighbour's.
 
-A file is removed only if all of this holds: it appeared during the server's life, it belongs to this user, no process
-maps or has it open, and its name is one that servers make (vllm#54002: a killed server leaks its whole CPU cache).
+A file is removed only if all of this holds: it appeared during the server's life, it belongs to the server's user, no
+process maps or has it open, its name is one that servers make (vllm#54002: a killed server leaks its whole CPU cache),
+and a process of the server was seen to use it or has its pid in the name. Where not every process can be seen (a
+container that shares the host's IPC), a neighbour's file looks unused, so the last condition decides.
 """
 
 import os
@@ -12,8 +14,8 @@ from pathlib import Path
 SHM = Path("/dev/shm")  # noqa: S108 - the kernel's shared memory, looked at and cleaned on purpose
 
 _MADE_BY_SERVERS = re.compile(r"^(psm_|sem\.mp-|sem\.loky-|vllm_offload_|nccl-|torch_\d+_|sgl_shm_mm_)")
-# Intel's OpenMP names the process that made it, so ours can be told from another's by the pid alone.
-_OPENMP = re.compile(r"^__KMP_REGISTERED_LIB_(\d+)_")
+# These name the process that made them, so ours can be told from another's by the pid alone.
+_WITH_PID = re.compile(r"^(?:__KMP_REGISTERED_LIB|torch|sgl_shm_mm)_(\d+)_")
 
 
 def names() -> tuple[str, ...]:
@@ -24,22 +26,31 @@ def names() -> tuple[str, ...]:
         return ()
 
 
-def stale(before: Collection[str], pids: Collection[int]) -> list[Path]:
+def used_by(pids: Iterable[int]) -> set[str]:
+    """Return the names of the files in /dev/shm that any of these processes maps or has open."""
+    used = (path.removeprefix(f"{SHM}/") for pid in pids for path in _paths(Path(f"/proc/{pid}")))
+    return {name for name in used if "/" not in name}
+
+
+def stale(before: Collection[str], pids: Collection[int], seen: Collection[str], uid: int | None = None) -> list[Path]:
     """Return what a start left.
 
     Args:
         before: names from before the start.
         pids: pids of the start, all of them ended.
+        seen: names its processes were seen to use.
+        uid: the user it ran as; None: the tool's own.
     """
+    owner = os.getuid() if uid is None else uid
     found = []
     for name in names():
-        made = _OPENMP.match(name)
-        ours = int(made[1]) in pids if made else bool(_MADE_BY_SERVERS.match(name))
+        made = _WITH_PID.match(name)
+        ours = (made and int(made[1]) in pids) or (name in seen and (made or _MADE_BY_SERVERS.match(name)))
         if name in before or not ours:
             continue
         path = SHM / name
         try:
-            if path.stat().st_uid == os.getuid() and path.is_file():
+            if path.stat().st_uid == owner and path.is_file():
                 found.append(path)
         except OSError:
             continue
@@ -67,19 +78,27 @@ def _in_use() -> set[str]:
 
     A process that cannot be looked into belongs to another user, and so do the files it made.
     """
-    used: set[str] = set()
+    return {path for process in Path("/proc").iterdir() if process.name.isdigit() for path in _paths(process)}
+
+
+def _paths(process: Path) -> set[str]:
+    """Return what one process (its folder in /proc) maps or has open under /dev/shm; nothing where it is gone."""
     prefix = f"{SHM}/"
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
-        try:
-            for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
-                if prefix in line:
-                    used.add(line[line.index(prefix) :].removesuffix(" (deleted)"))
-            for descriptor in (process / "fd").iterdir():
+    used: set[str] = set()
+    try:
+        for line in (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines():
+            if prefix in line:
+                used.add(line[line.index(prefix) :].removesuffix(" (deleted)"))
+    except OSError:
+        pass
+    try:
+        for descriptor in (process / "fd").iterdir():
+            try:
                 target = str(descriptor.readlink())
-                if target.startswith(prefix):
-                    used.add(target.removesuffix(" (deleted)"))
-        except OSError:
-            continue
+            except OSError:  # closed meanwhile
+                continue
+            if target.startswith(prefix):
+                used.add(target.removesuffix(" (deleted)"))
+    except OSError:
+        pass
     return used

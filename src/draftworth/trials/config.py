@@ -1,13 +1,23 @@
 """`draftworth.toml`: everything a person says about a trial, each field described once, here."""
 
-from pathlib import Path
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from draftworth.models import Strict
+from draftworth.models import FilePath, Strict, Words
 
 BASELINE = "baseline"
+
+
+def _not_json(value: Any) -> str | None:
+    """Return a value that JSON cannot hold, as text, or None."""
+    if isinstance(value, dict):
+        return next((wrong for inner in value.values() if (wrong := _not_json(inner))), None)
+    if isinstance(value, list):
+        return next((wrong for inner in value if (wrong := _not_json(inner))), None)
+    fits = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+    return None if fits else str(value)
 
 
 class ServiceConfig(Strict):
@@ -17,10 +27,10 @@ class ServiceConfig(Strict):
     """How the service is run: `process`, a command that Draftworth starts and stops itself."""
     engine: Literal["vllm"] = "vllm"
     """Which engine the command starts."""
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    command: Annotated[Words, Field(min_length=1)]
     """The command that serves the baseline, one string an argument, without any speculative flag. Where the engine's
     flags cannot simply be appended (a wrapper script), write the word `{speculative_args}` where they belong."""
-    cwd: Path | None = None
+    cwd: FilePath | None = None
     """The folder the command runs in; relative to this file. Default: this file's folder."""
     env: dict[str, str] = {}
     """Environment variables added to Draftworth's own for every arm."""
@@ -40,10 +50,18 @@ class ArmConfig(Strict):
     speculative_config: dict[str, Any] | None = None
     """The engine's own speculative configuration, passed on as it is. An arm without it, args and env is the
     baseline against itself."""
-    args: tuple[str, ...] = ()
+    args: Words = ()
     """Further arguments for the engine in this arm only; a declared difference."""
     env: dict[str, str] = {}
     """Further environment variables in this arm only; a declared difference."""
+
+    @field_validator("speculative_config")
+    @classmethod
+    def _is_json(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        wrong = _not_json(value)
+        if wrong:
+            raise ValueError(f"{wrong} has no form in JSON, in which the engine takes its configuration")
+        return value
 
 
 class WorkloadConfig(Strict):
@@ -52,7 +70,7 @@ class WorkloadConfig(Strict):
     source: str = "builtin"
     """`builtin`, or a JSONL file (relative to this file) with `prompt`, `messages` or `turns`, and optionally `id`
     and `category`, on each line."""
-    categories: tuple[str, ...] | None = None
+    categories: Words | None = None
     """Only these categories; default: all of the source."""
     prompts_per_category: Annotated[int, Field(ge=1)] | None = None
     """At most this many prompts of each category; default: all of the source."""
@@ -111,7 +129,7 @@ class TrialConfig(Strict):
 
     service: ServiceConfig
     """The service the trial is about."""
-    arms: Annotated[tuple[ArmConfig, ...], Field(min_length=1)]
+    arms: Annotated[tuple[ArmConfig, ...], Field(min_length=1, strict=False)]
     """The variants, in the order they are tried; `baseline` may be listed and may then have args and env."""
     workload: WorkloadConfig = WorkloadConfig()
     """The requests."""

@@ -19,7 +19,9 @@ def free_port(preferred: int = 8710) -> int:
     raise OSError("no free port on 127.0.0.1")
 
 
-def trial_text(*, python: Path, model: Path, env: Mapping[str, str], port: int, prompts: int, tokens: int) -> str:
+def trial_text(
+    *, python: Path, model: Path, env: Mapping[str, str], port: int, prompts: int, tokens: int, eager: bool = False
+) -> str:
     """Return the demo's trial as TOML.
 
     Args:
@@ -29,10 +31,13 @@ def trial_text(*, python: Path, model: Path, env: Mapping[str, str], port: int, 
         port: where to serve, loopback only.
         prompts: prompts of each category.
         tokens: most tokens an answer may have.
+        eager: serve without compiling, where there is no compiler.
     """
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "smollm2-135m", "--dtype", "bfloat16", "--max-model-len", "2048"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
+    if eager:
+        command.append("--enforce-eager")
     variables = "".join(f"{name} = {json.dumps(value)}\n" for name, value in sorted(env.items()))
     return f"""\
 # Written by `draftworth demo`: n-gram drafting on a 135M model, on this machine's CPU.

@@ -20,7 +20,7 @@ from draftworth.errors import (
     TrialError,
 )
 from draftworth.findings import Code, find
-from draftworth.services.base import Observed, Running, Start
+from draftworth.services.base import Observed, ProcessId, Running, Start
 from draftworth.services.processes import tail
 from draftworth.trials.ask import model_length
 from draftworth.trials.base import Block, Outcome
@@ -29,12 +29,13 @@ from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.measure import measure_block
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
-from draftworth.trials.restore import Restored, Scene, restore
+from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.scoring import free_memory, score_all, vocabulary
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
     from draftworth.services.base import Service
+    from draftworth.trials.guard import Guard
     from draftworth.trials.journal import Journal
     from draftworth.trials.progress import Progress
 
@@ -64,6 +65,9 @@ class Execution:
         journal: "Journal",
         progress: "Progress",
         model_path: Path | None,
+        interrupts: Interrupts,
+        guard: "Guard",
+        started: dict[ProcessId, Running],
     ) -> None:
         self.plan = plan
         self.config = config
@@ -76,40 +80,41 @@ class Execution:
         self.journal = journal
         self.progress = progress
         self.model_path = model_path
+        self.interrupts = interrupts
+        self.guard = guard
+        self.started = started
         self.outcome = Outcome()
         self.server: _Server | None = None
         # The clock of limits.downtime_s: from the first moment the original is away, or from the beginning.
         self.deadline = float("inf") if observed.running else time.monotonic() + config.limits.downtime_s
 
     def run(self) -> Outcome:
-        """Execute every step, then make sure that the service is back.
+        """Execute every step, then put the service back and verify it, whatever happened.
 
-        Never raises for what can go wrong in a trial; a bug is kept in `Outcome.crash`, after the restore.
+        Signals must be handled by `interrupts` already, and until the record is written. Never raises: what went
+        wrong is in the outcome, a bug too.
         """
-        interrupts = Interrupts(self.progress.line)
         begun = False
-        with interrupts.installed():
+        try:
             try:
                 self.service.save_original(self.observed, self.folder)
                 self._begin()
                 begun = True
-                try:
-                    for step in self.plan.steps:
-                        self._take(step)
-                except BaseException:
-                    interrupts.hold()
-                    self._restore()
-                    raise
-                finally:
-                    interrupts.hold()
-            except Interrupt as interrupt:
-                self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
-            except DraftworthError as error:
-                self.outcome.error = error
-            except Exception as error:  # noqa: BLE001 - kept, and raised again by the caller
-                self.outcome.crash = error
-        if not begun:
-            self.outcome.restored = Restored("nothing was changed")
+                for step in self.plan.steps:
+                    self._take(step)
+            finally:
+                self.interrupts.hold()
+        except Interrupt as interrupt:
+            self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
+        except DraftworthError as error:
+            self.outcome.error = error
+        except Exception as error:  # noqa: BLE001 - kept, and told as a bug once the service is back
+            self.outcome.crash = error
+        # Nothing above can skip this: a signal is only remarked on by now.
+        if begun:
+            self._restore(final=True)
+        else:
+            self.outcome.restored = Restored("nothing was changed", tuple(forget(self.scene)))
         return self.outcome
 
     def _begin(self) -> None:
@@ -117,22 +122,27 @@ class Execution:
             "begin",
             observed=self.observed.model_dump(mode="json"),
             config=redact.config(self.config),
+            mark=self.scene.mark,
             steps=[{"id": step.id, "about": step.about, "undo": step.undo} for step in self.plan.steps],
         )
 
-    def _restore(self) -> None:
+    def _restore(self, *, final: bool) -> None:
+        """Put the service back; what it was found like at last is what the outcome says."""
         began = time.monotonic()
         try:
-            self.outcome.restored = restore(self.scene)
+            found = restore(self.scene, final=final)
         except NotRestoredError as error:
             self.outcome.restore_error = error
             self.outcome.restored = None
-        for remark in self.outcome.restored.remarks if self.outcome.restored else ():
-            self.outcome.findings.append(find(Code.LEFTOVERS, remark))
+        else:
+            self.outcome.restore_error = None
+            self.outcome.restored = found
+            self.outcome.findings += [find(Code.LEFTOVERS, remark) for remark in found.remarks]
         self.outcome.waited_s += time.monotonic() - began
 
     def _take(self, step: Step) -> None:
-        self.progress.step(f"{step.about}")
+        self.interrupts.check()
+        self.progress.step(step.about)
         if step.kind is not Kind.RESTORE and time.monotonic() > self.deadline:
             raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached before {step.id}")
         match step.kind:
@@ -147,11 +157,15 @@ class Execution:
             case Kind.STOP:
                 self._stop(step)
             case Kind.RESTORE:
-                self._restore()
+                self._restore(final=False)
                 if self.outcome.restore_error is not None:
                     raise self.outcome.restore_error
+                # The original is back: what follows takes nothing from anybody.
+                self.deadline = float("inf")
 
     def _stop_original(self, step: Step) -> None:
+        if not self.guard.alive():
+            raise TrialError("the trial's guard has ended; without it the original is not stopped")
         self.deadline = time.monotonic() + self.config.limits.downtime_s
         self.server = None
         began = time.monotonic()
@@ -166,12 +180,14 @@ class Execution:
         shown = list(redact.command(step.command))
         with self.journal.step(step.id, command=shown, mark=start.mark, env=redact.environment(step.env)) as effect:
             running = self.service.start(start, self.progress.now)
+            self.started[running.leader] = running
             effect["running"] = running.model_dump(mode="json")
         follower = LogFollower(log, self.engine.log_reader())
         try:
             model, running = self._ready(running, follower)
         finally:
             self.outcome.waited_s += time.monotonic() - began
+        self.started[running.leader] = running
         self.journal.append("note", step.id, running=running.model_dump(mode="json"), model=model)
         self.server = _Server(running, model, follower, time.monotonic() - began, str(log.relative_to(self.folder)))
 
@@ -226,7 +242,7 @@ class Execution:
                     model=server.model,
                     folder=self.folder,
                     timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
-                    on_count=self.progress.count,
+                    on_count=self._count,
                 )
                 effect.update(requests=len(block.rows), failed=sum(not row.ok for row in block.rows))
         except MeasureError as error:
@@ -235,6 +251,10 @@ class Execution:
             self.outcome.waited_s += time.monotonic() - began
             server.follower.read()
             block.facts = server.follower.reader.facts()
+
+    def _count(self, done: int, total: int, note: str) -> None:
+        self.interrupts.check()
+        self.progress.count(done, total, note)
 
     def _blame(self, error: MeasureError) -> None:
         """Say that the server died, where that is why requests failed."""
@@ -262,6 +282,8 @@ class Execution:
                     on_count=self.progress.count,
                 )
         except MeasureError as error:
+            if not self.service.alive(self.server.running):
+                self._blame(error)
             # The speed was measured; an output that could not be checked is a finding of its own.
             scores.refused = str(error)
         finally:
@@ -298,6 +320,7 @@ class Execution:
             return
         began = time.monotonic()
         running = self.service.refresh(server.running)
+        self.started[running.leader] = running
         with self.journal.step(step.id, running=running.model_dump(mode="json")) as effect:
             remarks = self.service.stop(running, self.progress.now)
             effect["remarks"] = list(remarks)

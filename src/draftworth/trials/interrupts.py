@@ -19,18 +19,29 @@ class Interrupts:
         received: the name of the first signal, or None.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._held = False
+    def __init__(self, tell: Callable[[str], None], *, held: bool = False) -> None:
+        """Make one.
+
+        Args:
+            tell: takes a remark.
+            held: whether signals are only remarked on from the start.
+        """
+        self.tell = tell
+        self._held = held
         self.received: str | None = None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self._held or self.received is not None:
-            self._tell(f"{name}: the service is being put back first; this cannot be skipped")
+            self.tell(f"{name}: the service is being put back first; this cannot be skipped")
             return
         self.received = name
         raise Interrupt(name)
+
+    def check(self) -> None:
+        """Raise the interrupt again where a signal came and its exception was lost (in a destructor, a callback)."""
+        if self.received is not None and not self._held:
+            raise Interrupt(self.received)
 
     def hold(self) -> None:
         """From now on a signal is only remarked on."""
@@ -38,10 +49,12 @@ class Interrupts:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Handle signals within the block; the handlers before are put back after it."""
+        """Handle signals within the block; the handlers before are put back after it. Ctrl-Z is ignored in it."""
         # What the caller ignores stays ignored: `nohup` means it.
         mine = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
         before = {number: signal.signal(number, self._handle) for number in mine}
+        # A stopped tool would keep the service away without a limit.
+        before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -61,19 +61,24 @@ class Journal:
         """Open a journal.
 
         Raises:
-            UsageError: there is none, or it was written by a later version.
+            UsageError: there is none, it is damaged, or a later version wrote it.
         """
         self.path = path
         if not create and not path.is_file():
             raise UsageError(f"{path}: no such journal")
-        self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        found = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        try:
+            self._db = sqlite3.connect(path, timeout=10, isolation_level=None)
+            self._db.execute("PRAGMA synchronous=FULL")
+            found = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+            if create:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute(_CREATE)
+                self._db.execute(f"PRAGMA user_version={VERSION}")
+        except sqlite3.Error as error:
+            raise UsageError(f"{path}: cannot be read: {error}") from None
         if found > VERSION:
+            self._db.close()
             raise UsageError(f"{path}: written by a later Draftworth (format {found}, this one knows {VERSION})")
-        self._db.execute(_CREATE)
-        self._db.execute(f"PRAGMA user_version={VERSION}")
 
     def append(self, kind: Kind, step: str = "", **data: Any) -> None:
         """Write one event; on disk when this returns."""
@@ -83,6 +88,11 @@ class Journal:
             (time.time(), time.monotonic(), boot, os.getpid(), kind, step, json.dumps(data, default=str)),
         )
 
+    def note(self, kind: Kind, step: str = "", **data: Any) -> None:
+        """Append where that is possible: what a restore does must not depend on a full disk."""
+        with suppress(sqlite3.Error, OSError):
+            self.append(kind, step, **data)
+
     @contextmanager
     def step(self, step: str, **intent: Any) -> Iterator[dict[str, Any]]:
         """Journal an intent, run the block, then its effect (what the block put into the yielded dict) or failure."""
@@ -91,13 +101,16 @@ class Journal:
         try:
             yield effect
         except BaseException as error:
-            self.append("failure", step, error=f"{type(error).__name__}: {error}", **effect)
+            self.note("failure", step, error=f"{type(error).__name__}: {error}", **effect)
             raise
         self.append("effect", step, **effect)
 
     def events(self) -> list[Event]:
-        """Return every event, oldest first."""
-        rows = self._db.execute("SELECT seq, unix, kind, step, data FROM events ORDER BY seq").fetchall()
+        """Return every event, oldest first. Raises UsageError where the file is damaged."""
+        try:
+            rows = self._db.execute("SELECT seq, unix, kind, step, data FROM events ORDER BY seq").fetchall()
+        except sqlite3.Error as error:
+            raise UsageError(f"{self.path}: cannot be read: {error}") from None
         return [Event(seq, unix, kind, step, _data(text)) for seq, unix, kind, step, text in rows]
 
     def close(self) -> None:

@@ -8,7 +8,6 @@ import contextlib
 import fcntl
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,20 +18,38 @@ from draftworth.errors import RefusedError
 from draftworth.services.base import ProcessId
 from draftworth.services.processes import boot_id, describe, identify, is_alive
 
+_SHARED = "/tmp/draftworth-locks"  # noqa: S108 - one fixed place that every user can write; files are opened O_NOFOLLOW
+
 
 def lock_folder() -> Path:
-    """Return the folder of locks: $DRAFTWORTH_LOCKS, else /run/lock, else the temporary folder."""
-    named = os.environ.get("DRAFTWORTH_LOCKS")
-    if named:
-        return Path(named)
-    shared = Path("/run/lock")
-    base = shared if shared.is_dir() and os.access(shared, os.W_OK) else Path(tempfile.gettempdir())
-    return base / "draftworth"
+    """Return the folder of locks: $DRAFTWORTH_LOCKS, else one place for every user of the machine."""
+    return Path(os.environ.get("DRAFTWORTH_LOCKS") or _SHARED)
+
+
+def _open(port: int) -> int:
+    """Open a service's lock file, making it and its folder where they are missing."""
+    folder = lock_folder()
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            folder.chmod(0o1777)
+    path = folder / f"port-{port}.lock"
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        # Without O_CREAT first: the kernel refuses it on another user's file in a shared folder (protected_regular).
+        return os.open(path, flags)
+    except FileNotFoundError:
+        descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        with contextlib.suppress(OSError):
+            os.fchmod(descriptor, 0o666)
+        return descriptor
 
 
 @contextmanager
 def locked(port: int, trial: str, *, wait_s: float = 0.0) -> Iterator[str | None]:
     """Hold the lock of the service on a port. Yields the trial that died holding it, or None.
+
+    A refusal within the block leaves the dead trial's name where it was; only a block that ends otherwise clears it.
 
     Args:
         port: the service's port.
@@ -42,17 +59,14 @@ def locked(port: int, trial: str, *, wait_s: float = 0.0) -> Iterator[str | None
     Raises:
         RefusedError: a living trial holds it; says which, and since when.
     """
-    folder = lock_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(PermissionError):
-            folder.chmod(0o1777)
-        descriptor = os.open(folder / f"port-{port}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = _open(port)
     except OSError as error:
-        raise RefusedError(f"{folder}: the trial's lock cannot be written: {error.strerror}") from None
+        raise RefusedError(f"{lock_folder()}: the trial's lock cannot be written: {error.strerror}") from None
     try:
         _take(descriptor, port, wait_s)
-        died = _died(_read(descriptor))
+        before = _read(descriptor)
+        died = _died(before)
         myself = identify(os.getpid())
         note = {
             "trial": trial,
@@ -64,9 +78,14 @@ def locked(port: int, trial: str, *, wait_s: float = 0.0) -> Iterator[str | None
         _write(descriptor, json.dumps(note))
         try:
             yield died
-        finally:
-            # A holder that is killed never gets here and leaves its name: that is how a stale lock is recognised.
+        except RefusedError:
+            _write(descriptor, json.dumps(before) if died else "")
+            raise
+        except BaseException:
             _write(descriptor, "")
+            raise
+        # A holder that is killed never gets here and leaves its name: that is how a stale lock is recognised.
+        _write(descriptor, "")
     finally:
         os.close(descriptor)
 

@@ -12,6 +12,7 @@ from draftworth.errors import MeasureError
 from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
 from draftworth.trials.base import Block
+from draftworth.trials.scoring import spread
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 _SETTLE_S = 3.0
+_CUT_OFF_SHARE = 0.01
+_CUT_OFF_TOKENS = 2
 
 
 def measure_block(
@@ -89,7 +92,8 @@ def measure_block(
     if work.temperature > 0 and config.verdict.output_check:
         block.check_rows = []
         greedy = Sampling(max_tokens=work.max_tokens, temperature=0.0, seed=work.seed)
-        send(prompts[: config.verdict.output_check_prompts], greedy, block.check_rows)
+        some = spread(prompts, config.verdict.output_check_prompts, category=lambda prompt: prompt.category)
+        send(some, greedy, block.check_rows)
     block.seconds = time.monotonic() - began
     failed = [row for row in block.rows if not row.ok]
     if len(failed) > config.limits.failed_share * len(block.rows):
@@ -148,7 +152,11 @@ def _settled(
 def _count(block: Block, engine: "Engine", before: MetricsSnapshot | None, after: MetricsSnapshot | None) -> None:
     """Turn two scrapes and the answers into counts and findings."""
     stats = [row.spec_stats for row in block.rows if row.ok]
-    block.per_request = engine.request_counts(stats, block.facts.version)
+    try:
+        block.per_request = engine.request_counts(stats, block.facts.version)
+    except MeasureError as error:
+        block.findings.append(find(Code.PER_REQUEST_UNREADABLE, f"{block.arm}: {error}", arm=block.arm))
+    _check_tokens(block)
     if before is None or after is None:
         if before is not None:
             message = f"{block.arm}: /metrics could not be read after the measurement"
@@ -156,20 +164,65 @@ def _count(block: Block, engine: "Engine", before: MetricsSnapshot | None, after
         return
     try:
         block.counts = engine.counts(before, after)
+        finished = engine.requests_finished(before, after)
+        generated = engine.generated_tokens(before, after)
     except MeasureError as error:
         block.findings.append(find(Code.COUNTER_RESET, f"{block.arm}: {error}", arm=block.arm))
         return
-    finished = engine.requests_finished(before, after)
-    sent = len(block.rows)
-    if finished is not None and finished > sent:
-        message = f"{block.arm}: the server finished {finished} requests in the window, {sent} of them ours"
-        block.findings.append(find(Code.FOREIGN_REQUESTS, message, arm=block.arm))
+    foreign = foreign_use(block.rows, finished, generated)
+    if foreign:
+        block.findings.append(find(Code.FOREIGN_REQUESTS, f"{block.arm}: {foreign}", arm=block.arm))
     _cross_check(block)
 
 
+def foreign_use(rows: Sequence[RequestRow], finished: int | None, generated: int | None) -> str | None:
+    """Return what the server did for somebody else in the window, or None.
+
+    Requests are counted when they finish, so one that ran all through the window shows by its tokens alone. Tokens are
+    compared only where every request of ours was answered and counted; 1 % and 2 tokens are allowed, since a server
+    may count tokens that it cuts off behind the end of an answer.
+
+    Args:
+        rows: every request that was sent.
+        finished: requests the server finished, None where it does not tell.
+        generated: tokens the server generated, None where it does not tell.
+    """
+    parts = []
+    if finished is not None and finished > len(rows):
+        parts.append(f"the server finished {finished} requests in the window, {len(rows)} of them ours")
+    ours = _exact_tokens(rows)
+    if generated is not None and ours is not None and generated > ours * (1 + _CUT_OFF_SHARE) + _CUT_OFF_TOKENS:
+        parts.append(f"the server generated {generated} tokens in the window, {ours} of them ours")
+    return "; ".join(parts) or None
+
+
+def _exact_tokens(rows: Sequence[RequestRow]) -> int | None:
+    """Return the tokens of all rows, or None where one failed or was not counted exactly."""
+    total = 0
+    for row in rows:
+        if not row.ok or row.tokens is None or row.token_source == "chunks":  # noqa: S105 - a source, no secret
+            return None
+        total += row.tokens
+    return total
+
+
+def _check_tokens(block: Block) -> None:
+    """Remark where the server's usage is not the number of token ids it sent."""
+    both = [row for row in block.rows if row.ok and row.token_ids and row.token_source == "usage"]  # noqa: S105 - same
+    apart = [row for row in both if row.tokens != len(row.token_ids)]
+    if apart:
+        one = apart[0]
+        message = (
+            f"{block.arm}: {len(apart)} of {len(both)} answers have another number of token ids than their usage says; "
+            f"the first, {one.prompt_id}: {len(one.token_ids)} ids, usage {one.tokens}"
+        )
+        block.findings.append(find(Code.TOKENS_DISAGREE, message, arm=block.arm))
+
+
 def _cross_check(block: Block) -> None:
+    """Compare the server's totals with the answers' own figures, where every answer carried some."""
     totals, answers = block.counts, block.per_request
-    if totals is None or answers is None or any(not row.ok for row in block.rows):
+    if totals is None or answers is None or any(not row.ok or not row.spec_stats for row in block.rows):
         return
     for name in ("drafting_steps", "drafted", "accepted"):
         one, other = getattr(totals, name), getattr(answers, name)

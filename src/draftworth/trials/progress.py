@@ -1,14 +1,18 @@
 """What a person sees while a trial works: the step, what is happening now, elapsed and remaining time.
 
-On a terminal one status line is redrawn; piped, each change is a plain line. A closed pipe or terminal never
-disturbs a trial: what cannot be shown is dropped.
+On a terminal one status line is redrawn; piped, each change is a plain line. A pipe or terminal that is closed, full or
+held (Ctrl-S) never disturbs a trial: a thread of its own writes, and what cannot be shown is dropped.
 """
 
 import contextlib
+import io
+import os
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Self
 
@@ -16,6 +20,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _PLAIN_EVERY_S = 10.0
+_FLUSH_S = 1.0
+_MOST_WAITING = 1000
 _GUESS_S = {"stop-original": 5.0, "stop": 4.0}
 
 
@@ -91,8 +97,121 @@ class Remaining:
         return None if typical is None else max(typical - spent, 0.0)
 
 
+class _Unbuffered(io.TextIOBase):
+    """A copy of a stream's descriptor that is written to directly.
+
+    A thread that waits in a stream's own buffer holds the buffer's lock, and Python aborts where it must flush such a
+    stream at its end. Here a waiting thread holds nothing.
+    """
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._descriptor = os.dup(stream.fileno())
+        self._coding = getattr(stream, "encoding", None) or "utf-8"
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a property there too
+        """The stream's encoding."""
+        return self._coding
+
+    def fileno(self) -> int:
+        """The copied descriptor."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Whether it is a terminal."""
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Write all of it, however long that takes; dropped where nobody reads any more."""
+        data = text.encode(self._coding, "replace")
+        with contextlib.suppress(OSError):
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        return len(text)
+
+    def release(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._descriptor)
+
+
+class _Writer:
+    """Writes lines in order from a thread of its own, on a terminal with a status line below them.
+
+    Nothing here waits for the stream but that thread. `SimpleQueue.put` may be called by a signal handler that
+    interrupted another call of it.
+    """
+
+    def __init__(self, stream: IO[str], status: Callable[[], str] | None) -> None:
+        """Start writing.
+
+        Args:
+            stream: where to; a stream without a descriptor is written to as it is.
+            status: gives the status line; None for plain lines.
+        """
+        self._queue: SimpleQueue[str | None] = SimpleQueue()
+        self._stream = stream
+        self._status = status
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+        self._thread.start()
+
+    def put(self, text: str) -> None:
+        """Take a line; dropped where too many wait already. Returns at once."""
+        if self._queue.qsize() < _MOST_WAITING:
+            self._queue.put(text)
+
+    def close(self) -> None:
+        """Write what waits, as far as that takes no longer than a second."""
+        self._queue.put(None)
+        self._thread.join(_FLUSH_S)
+
+    def _run(self) -> None:
+        copy: _Unbuffered | None = None
+        with contextlib.suppress(OSError, ValueError):
+            copy = _Unbuffered(self._stream)
+        out: IO[str] = copy or self._stream  # type: ignore[assignment]  # what is used of IO is there
+        live: Live | None = None
+        if self._status is not None:
+            with contextlib.suppress(OSError, ValueError):
+                live = _live(out, self._status)
+        while (text := self._queue.get()) is not None:
+            with contextlib.suppress(OSError, ValueError):
+                if live is not None:
+                    live.console.print(text, markup=False, highlight=False, soft_wrap=True)
+                else:
+                    out.write(text + "\n")
+                    out.flush()
+        with contextlib.suppress(OSError, ValueError):
+            if live is not None:
+                live.stop()
+        if copy is not None:
+            copy.release()
+
+
+def _live(out: IO[str], status: Callable[[], str]) -> "Live":
+    """Return a running status line."""
+    from rich.console import Console  # noqa: PLC0415 - lazy: only on a terminal
+    from rich.live import Live  # noqa: PLC0415 - lazy
+    from rich.text import Text  # noqa: PLC0415 - lazy
+
+    live = Live(
+        console=Console(file=out),
+        refresh_per_second=4,
+        transient=True,
+        get_renderable=lambda: Text(status()),
+        # What others print must not wait for this console.
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    live.start()
+    return live
+
+
 class Progress:
-    """Shows a trial's progress on a stream; a context manager."""
+    """Shows a trial's progress on a stream; a context manager. No call ever waits for the stream."""
 
     def __init__(
         self, stream: IO[str] | None = None, *, kinds: Sequence[str] = (), known: dict[str, float] | None = None
@@ -101,7 +220,8 @@ class Progress:
         self._kinds = list(kinds)
         self.remaining = Remaining(kinds, known)
         self._began = time.monotonic()
-        self._live: Live | None = None
+        self._writer: _Writer | None = None
+        self._terminal = False
         self._title = ""
         self._number = 0
         self._now = ""
@@ -110,20 +230,14 @@ class Progress:
 
     def __enter__(self) -> Self:
         with contextlib.suppress(OSError, ValueError):
-            if self._stream.isatty():
-                from rich.console import Console  # noqa: PLC0415 - lazy: only on a terminal
-                from rich.live import Live  # noqa: PLC0415 - lazy
-
-                console = Console(file=self._stream)
-                self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._status)
-                self._live.start()
+            self._terminal = self._stream.isatty()
+        self._writer = _Writer(self._stream, self._status if self._terminal else None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            with contextlib.suppress(OSError, ValueError):
-                live.stop()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
 
     def step(self, title: str) -> None:
         """A step begins."""
@@ -138,7 +252,7 @@ class Progress:
         if text == self._now:
             return
         self._now = text
-        if self._live is None and text != self._said:
+        if not self._terminal and text != self._said:
             self._said = text
             self.line(f"{self._elapsed()}   {text}")
 
@@ -146,18 +260,14 @@ class Progress:
         """How far the step is."""
         self.remaining.share(done, total)
         self._now = f"{done}/{total} {note}".rstrip()
-        if self._live is None and (done == total or time.monotonic() - self._said_at > _PLAIN_EVERY_S):
+        if not self._terminal and (done == total or time.monotonic() - self._said_at > _PLAIN_EVERY_S):
             self._said_at = time.monotonic()
             self.line(f"{self._elapsed()}   {self._now}{self._left()}")
 
     def line(self, text: str) -> None:
-        """Print a line that stays."""
-        with contextlib.suppress(OSError, ValueError):
-            if self._live is not None:
-                self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-            else:
-                self._stream.write(text + "\n")
-                self._stream.flush()
+        """Print a line that stays; nothing outside of the `with`."""
+        if self._writer is not None:
+            self._writer.put(text)
 
     def _elapsed(self) -> str:
         return f"{duration(time.monotonic() - self._began):>10}"
@@ -167,6 +277,5 @@ class Progress:
         return "" if left is None else f" - about {duration(left)} left"
 
     def _status(self) -> str:
-        number = f"[{self._number}/{len(self._kinds)}]".replace("[", "\\[", 1)
-        now = f": {self._now}".replace("[", "\\[") if self._now else ""
-        return f"{self._elapsed()} {number} {self._title.split(':')[0]}{now}{self._left()}"
+        now = f": {self._now}" if self._now else ""
+        return f"{self._elapsed()} [{self._number}/{len(self._kinds)}] {self._title.split(':')[0]}{now}{self._left()}"

@@ -1,5 +1,6 @@
 """When a server is ready: healthy, the process on the port is ours, and one token generated."""
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from draftworth.services.base import Running, Service
 
 _POLL_S = 0.25
+_PERMANENT = re.compile(r"HTTP (401|403|404)\b")
 
 
 class LogFollower:
@@ -96,6 +98,9 @@ def wait_ready(
                 return probe_sync(url, model=model, timeout=max(1.0, min(120.0, deadline - time.monotonic()))), running
             except MeasureError as error:
                 trouble = str(error)
+                if _PERMANENT.search(trouble):
+                    # Waiting does not help: a wrong model name, or a key that is asked for.
+                    raise ServerStartError(f"the server is up and refuses to generate: {trouble}") from None
         if time.monotonic() >= deadline:
             doing = trouble or f"still {follower.reader.facts().phase}"
             raise ServerStartError(f"the server was not ready in time ({doing})", tail(running.log))

@@ -93,7 +93,8 @@ class TrialRecord(Frozen):
     config: dict[str, Any] = {}
     """The trial's file as understood; environment values hidden."""
     verdict: Verdict
-    """Of the best variant: the one with the lowest TPOT ratio among those not wrong."""
+    """Of the best variant: best verdict first (faster, no difference, inconclusive, slower, error), of several with
+    the same one the lowest TPOT ratio."""
     reason: str
     best: str | None = None
     """The arm the verdict is about."""

@@ -1,24 +1,31 @@
-"""Finishing what a killed trial left: used by `draftworth trial restore` and by the guard."""
+"""Finishing what a killed trial left: used by `draftworth trial restore` and by the guard. Works from the journal."""
 
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import draftworth
+from draftworth.engines import engine as engine_named
 from draftworth.errors import NotRestoredError, UsageError
+from draftworth.services import service_for
+from draftworth.services.base import Observed, ProcessId, Running
+from draftworth.services.processes import boot_id
 from draftworth.trials import record as records
+from draftworth.trials.config import TrialConfig
 from draftworth.trials.home import all_trials
+from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
-from draftworth.trials.journal import Journal
+from draftworth.trials.journal import Event, Journal
 from draftworth.trials.lock import locked
-from draftworth.trials.restore import Restored, needs_restore, restore, scene_of
+from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.verdicts.base import Verdict
 
 
 def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str) -> str:
     """Restore the service of a trial whose process is gone, and write its record. Returns what was verified.
 
-    Safe to call for any trial, any number of times: one that was restored already is only said so.
+    Safe to call for any trial, any number of times. One whose restore was verified is only told so: what became of
+    the service since is not the trial's any more.
 
     Args:
         folder: the trial's folder.
@@ -31,24 +38,92 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str)
         NotRestoredError: it could not be put back; carries the commands.
         UsageError: no such trial, or it never changed anything.
     """
-    scene = scene_of(folder, say)
     with Journal(folder / JOURNAL) as journal:
-        config = next(event.data["config"] for event in journal.events() if event.kind == "begin")
-    with locked(int(config["service"]["port"]), folder.name, wait_s=wait_s):
-        if not needs_restore(folder):
-            if not (folder / records.NAME).is_file():
-                # Killed after its restore was verified and before its record was written.
-                _write(
-                    folder, "the trial's process died after it had restored the service", _restored_before(folder), ()
-                )
-            return f"trial {folder.name} is restored already; nothing to do"
-        try:
-            done = restore(scene)
-        except NotRestoredError as error:
-            _write(folder, f"the trial's process died; {by}: {error}", None, error.commands)
-            raise
-        _write(folder, f"the trial's process died before it was complete; restored by {by}", done, ())
+        config = TrialConfig.model_validate(begin_of(journal.events()).data["config"])
+        interrupts = Interrupts(say, held=True)
+        with locked(config.service.port, folder.name, wait_s=wait_s), interrupts.installed():
+            scene = _scene(folder, config, journal, say)
+            verified = _verified(journal.events())
+            if verified is not None:
+                forget(scene)
+                if not (folder / records.NAME).is_file():
+                    # Killed after its restore was verified and before its record was written.
+                    _write(folder, "the trial's process died after it had restored the service", verified, ())
+                return f"trial {folder.name} was restored already ({verified.how}); nothing to do"
+            try:
+                done = restore(scene, final=True)
+            except NotRestoredError as error:
+                _write(folder, f"the trial's process died; {by}: {error}", None, error.commands)
+                raise
+            _write(folder, f"the trial's process died before it was complete; restored by {by}", done, ())
     return f"trial {folder.name}: {done.how}"
+
+
+def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[str], None]) -> Scene:
+    begin = begin_of(journal.events())
+    engine = engine_named(config.service.engine)
+    command = engine.without_placeholder(config.service.command)
+    return Scene(
+        folder=folder,
+        service=service_for(config.service, command, stop_timeout_s=config.limits.stop_timeout_s),
+        engine=engine,
+        url=config.url,
+        model=config.service.model,
+        start_timeout_s=config.limits.start_timeout_s,
+        say=say,
+        mark=str(begin.data["mark"]),
+        observed=Observed.model_validate(begin.data["observed"]),
+        started=lambda: started_in(journal.events()),
+        note=journal.note,
+    )
+
+
+def begin_of(events: list[Event]) -> Event:
+    """Return the event that holds what a trial found before it changed anything.
+
+    Raises:
+        UsageError: there is none: the trial ended before it changed anything.
+    """
+    for event in events:
+        if event.kind == "begin":
+            return event
+    raise UsageError("the trial's journal has no beginning: it ended before it changed anything, nothing to restore")
+
+
+def started_in(events: list[Event]) -> list[Running]:
+    """Return every start of the trial's arms in this boot, the latest that is known of each."""
+    started: dict[ProcessId, Running] = {}
+    for event in events:
+        data = event.data.get("running")
+        if not data or event.step == "start-original":
+            continue
+        running = Running.model_validate(data)
+        if running.leader.boot == boot_id():
+            started[running.leader] = running
+    return list(started.values())
+
+
+def _verified(events: list[Event]) -> Restored | None:
+    """Return the restore a journal says the trial ended with, or None."""
+    ends = [event for event in events if event.kind == "end"]
+    if not ends or not ends[-1].data.get("restored"):
+        return None
+    return Restored(str(ends[-1].data.get("how", "")))
+
+
+def needs_restore(folder: Path) -> bool | None:
+    """Whether a trial changed something and never verified a restore; None where its journal cannot be read."""
+    try:
+        with Journal(folder / JOURNAL) as journal:
+            events = journal.events()
+    except UsageError:
+        return None
+    return any(event.kind == "begin" for event in events) and _verified(events) is None
+
+
+def unfinished() -> list[Path]:
+    """Return the trials that changed something and were never restored, oldest first."""
+    return [folder for folder in all_trials() if (folder / JOURNAL).is_file() and needs_restore(folder)]
 
 
 def _write(folder: Path, reason: str, done: Restored | None, commands: tuple[str, ...]) -> None:
@@ -74,19 +149,7 @@ def _write(folder: Path, reason: str, done: Restored | None, commands: tuple[str
     records.write(found.model_copy(update=update), folder)
 
 
-def _restored_before(folder: Path) -> Restored:
-    """Return the restore a journal says was verified."""
-    with Journal(folder / JOURNAL) as journal:
-        ends = [event for event in journal.events() if event.kind == "end" and event.data.get("restored")]
-    return Restored(str(ends[-1].data.get("how", "")))
-
-
 def _created(folder: Path) -> str:
     with Journal(folder / JOURNAL) as journal:
         events = journal.events()
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(events[0].unix))
-
-
-def unfinished() -> list[Path]:
-    """Return the trials that changed something and were never restored, oldest first."""
-    return [folder for folder in all_trials() if (folder / JOURNAL).is_file() and needs_restore(folder)]

@@ -11,13 +11,14 @@ NAME = "requests.parquet"
 
 
 def write_rows(rows: Sequence[RequestRow], folder: Path) -> Path:
-    """Write the rows whole or not at all. Returns the file's path.
+    """Write the rows whole or not at all, sorted by block and by the time they were sent. Returns the file's path.
 
     Columns are the attributes of `bench.base.RequestRow`; `spec_stats` is the server's JSON as text.
     """
     import pyarrow as pa  # noqa: PLC0415 - lazy: 100 ms to import
     import pyarrow.parquet as pq  # noqa: PLC0415 - lazy
 
+    rows = sorted(rows, key=lambda row: (row.block, row.started_unix))
     types = {
         "arm": pa.string(),
         "block": pa.int32(),

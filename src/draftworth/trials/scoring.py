@@ -1,12 +1,17 @@
 """The output check of a trial: how much may be scored without endangering the server, and the scoring itself."""
 
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
-from draftworth.errors import MeasureError
+from draftworth.errors import MeasureError, TrialError
 from draftworth.trials.ask import score
+from draftworth.trials.config import BASELINE
+
+T = TypeVar("T")
 
 _VOCABULARY_UNKNOWN = 262_144  # larger than the vocabularies in common use, so the bound errs on the safe side
 _SMALLEST_USEFUL = 16
@@ -42,10 +47,8 @@ def free_memory(device: str | None, pids: Sequence[int]) -> int | None:
 
 
 def _free_gpu_memory(pids: set[int]) -> int | None:
-    try:
-        import pynvml  # noqa: PLC0415 - optional: only hosts with an NVIDIA driver have a use for it
-    except ImportError:
-        return None
+    import pynvml  # noqa: PLC0415 - lazy: only where a server does not run on the CPU
+
     try:
         pynvml.nvmlInit()
         free: list[int] = []
@@ -61,7 +64,7 @@ def _free_gpu_memory(pids: set[int]) -> int | None:
 
 def score_all(
     target: Target,
-    rows: dict[str, Sequence[RequestRow]],
+    rows: Mapping[str, Sequence[RequestRow]],
     *,
     limit: int,
     most: int,
@@ -70,22 +73,23 @@ def score_all(
 ) -> dict[str, list[ScoredOutput]]:
     """Score each arm's outputs on one server.
 
+    The same prompts are scored for every arm, see `checked`.
+
     Args:
         target: the baseline server.
         rows: arm to its greedy answers.
         limit: most positions of prompt and output together.
         most: most outputs of each arm.
-        timeout_s: seconds it may take.
+        timeout_s: seconds all arms together may take.
         on_count: takes outputs done, in all, and whose.
 
     Raises:
         MeasureError: the server refused, or the time was up.
     """
+    deadline = time.monotonic() + timeout_s
     if limit < _SMALLEST_USEFUL:
         raise MeasureError(f"only {limit} positions fit into the server's free memory")
-    chosen = {
-        arm: [row for row in some if row.ok and row.token_ids and row.repeat == 0][:most] for arm, some in rows.items()
-    }
+    chosen = checked(rows, most)
     total = sum(map(len, chosen.values()))
     done = 0
     scored: dict[str, list[ScoredOutput]] = {}
@@ -96,5 +100,47 @@ def score_all(
             done += 1
             on_count(done, total, f"outputs of {arm}")
 
-        scored[arm] = score(target, some, max_positions=limit, on_done=count, timeout_s=timeout_s)
+        try:
+            left = max(0.0, deadline - time.monotonic())
+            scored[arm] = score(target, some, max_positions=limit, on_done=count, timeout_s=left)
+        except MeasureError:
+            raise
+        except TrialError:
+            raise MeasureError(
+                f"the time was up after {done} of {total} outputs were scored; raise limits.downtime_s, or lower "
+                "verdict.output_check_prompts"
+            ) from None
     return scored
+
+
+def checked(rows: Mapping[str, Sequence[RequestRow]], most: int) -> dict[str, list[RequestRow]]:
+    """Return the answers to score: to the same prompts in every arm, spread over the categories.
+
+    Answers come in as they finish, the longest last, so the first ones would be other prompts in each arm and the
+    short answers of all. Chosen are prompts that every arm answered with token ids (an arm that has none at all
+    is left out of this), in the order in which the baseline was sent them.
+
+    Args:
+        rows: arm to its answers, in any order.
+        most: most prompts.
+    """
+    usable = {
+        arm: {row.prompt_id: row for row in some if row.ok and row.token_ids and row.repeat == 0}
+        for arm, some in rows.items()
+    }
+    told = {arm: some for arm, some in usable.items() if some}
+    first = told.get(BASELINE) or next(iter(told.values()), {})
+    common = [row for name, row in first.items() if all(name in some for some in told.values())]
+    common.sort(key=lambda row: row.started_unix)
+    prompts = [row.prompt_id for row in spread(common, most, category=lambda row: row.category)]
+    return {arm: [some[name] for name in prompts if name in some] for arm, some in usable.items()}
+
+
+def spread(items: Sequence[T], most: int, *, category: Callable[[T], str]) -> list[T]:
+    """Return at most `most` items, one of each category in turn, and each category's in the order given."""
+    columns: dict[str, list[T]] = {}
+    for item in items:
+        columns.setdefault(category(item), []).append(item)
+    longest = max(map(len, columns.values()), default=0)
+    turns = [column[index] for index in range(longest) for column in columns.values() if index < len(column)]
+    return turns[:most]

@@ -94,6 +94,14 @@ class VLLM:
         """
         return metrics.requests_finished(before, after)
 
+    def generated_tokens(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
+        """Return how many tokens were generated for anybody between two scrapes, first tokens included, or None.
+
+        Raises:
+            MeasureError: the counter fell, or the server was started anew.
+        """
+        return metrics.generated_tokens(before, after)
+
     def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
         """Sum the speculative figures of answers; None where no answer carried any.
 

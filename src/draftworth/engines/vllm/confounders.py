@@ -1,6 +1,6 @@
 """Compares what two servers told at their start and names every difference beyond speculation itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from draftworth.engines.base import Confounder, LogWarning, StartupFacts
@@ -78,7 +78,28 @@ def confounders(baseline: StartupFacts, variant: StartupFacts) -> tuple[Confound
     ]
     found = [Confounder(name=d.name, baseline=d.baseline, variant=d.variant, note=_note(d.name)) for d in differences]
     named = {difference.name for difference in differences}
-    return (*found, *_of_warnings(baseline, variant, named))
+    return _merged([*found, *_of_warnings(baseline, variant, named)])
+
+
+def _merged(found: Sequence[Confounder]) -> tuple[Confounder, ...]:
+    """Return one entry a name: several lines of one kind are one difference."""
+    by_name: dict[str, list[Confounder]] = {}
+    for one in found:
+        by_name.setdefault(one.name, []).append(one)
+    return tuple(
+        Confounder(
+            name=name,
+            baseline=_joined([one.baseline for one in same]),
+            variant=_joined([one.variant for one in same]),
+            note="; ".join(dict.fromkeys(one.note for one in same if one.note)),
+        )
+        for name, same in by_name.items()
+    )
+
+
+def _joined(texts: Sequence[str]) -> str:
+    told = list(dict.fromkeys(text for text in texts if text != _NOT_LOGGED))
+    return "; ".join(told) or _NOT_LOGGED
 
 
 def _of_fact(name: str, baseline: str | None, variant: str | None) -> Iterator[_Difference]:

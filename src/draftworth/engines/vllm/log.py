@@ -36,10 +36,18 @@ class VLLMLogReader:
 
     The configuration holds three groups of keys: those of the engine's own line as printed, `args.…` for the arguments
     that were not left at their defaults, and `kv_cache_tokens`.
+
+    A log that is appended to holds several starts; the facts are those of the last. A start begins at vLLM's version
+    banner, or, where the log level hid it, with the arguments or the configuration of an engine after one that served.
     """
 
     def __init__(self) -> None:
         self._pending = ""
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begin a start."""
+        self._banner = False
         self._phase = phases.Phase(0, phases.FIRST)
         self._shown = phases.FIRST
         self._version: str | None = None
@@ -80,6 +88,8 @@ class VLLMLogReader:
 
     def _take(self, line: log_lines.Line) -> None:
         message = line.message
+        if self._begins_a_start(message):
+            self._forget()
         self._phase, self._shown = self._phase_after(message)
         warning = warning_in(line)
         if warning:
@@ -91,11 +101,18 @@ class VLLMLogReader:
         if tokens := _KV_TOKENS.match(message):
             self._config["kv_cache_tokens"] = tokens["tokens"].replace(",", "")
         if version := _VERSION.match(message):
-            self._version = version["version"]
+            self._version, self._banner = version["version"], True
         if arguments := _ARGUMENTS.match(message):
             self._config |= _without_secrets(config_text.flat(arguments["args"], "args"))
         if engine := _ENGINE.match(message):
             self._engine(engine)
+
+    def _begins_a_start(self, message: str) -> bool:
+        if _VERSION.match(message):
+            return True
+        # A serving vLLM whose banner was seen may start more engines; its next start would show a banner again.
+        served = self._phase.stage >= phases.SERVES and not self._banner
+        return served and bool(_ARGUMENTS.match(message) or _ENGINE.match(message))
 
     def _engine(self, line: re.Match[str]) -> None:
         self._version = line["version"]

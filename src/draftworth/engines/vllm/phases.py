@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 FIRST = "starting Python"
 SERVING = "serving"
+SERVES = 5
+"""The stage from which on a server serves."""
 
 
 class Phase(NamedTuple):

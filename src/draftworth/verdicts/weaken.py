@@ -1,0 +1,36 @@
+"""What takes a verdict back to inconclusive, besides its interval and the output check."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from draftworth.findings import Code, Finding
+from draftworth.verdicts.base import Comparison, Verdict
+
+C = TypeVar("C", bound=Comparison)
+
+WEAKENS = {
+    Code.FOREIGN_REQUESTS: "somebody else used the server during the trial",
+    Code.SPECULATION_OFF: "the variant did not speculate",
+    Code.BASELINE_SPECULATES: "the baseline speculates too",
+}
+"""The findings that say that something else was measured than what the verdict would claim. Every other one leaves the
+verdict: it explains a result, or takes from what is known beside the times."""
+_CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER})
+
+
+def weaken(comparison: C, findings: Sequence[Finding]) -> C:
+    """Return the comparison as the findings about its arms leave it; its figures always stay.
+
+    Args:
+        comparison: as measured, the output check considered.
+        findings: those that concern it: of the trial, the baseline and its own variant. What befell one arm's
+            server may have befallen the others unseen, so foreign requests count whichever arm they were seen in.
+
+    Returns:
+        The same with INCONCLUSIVE for FASTER or SLOWER, and why, where a finding of `WEAKENS` is among them.
+    """
+    why = list(dict.fromkeys(WEAKENS[one.code] for one in findings if one.code in WEAKENS))
+    if not why or comparison.verdict not in _CLAIMS:
+        return comparison
+    reason = f"{comparison.verdict}, but {' and '.join(why)}. Measured speed: {comparison.reason}"
+    return comparison.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "reason": reason})

@@ -1,0 +1,336 @@
+"""From blocks to the record: what is remarked, what weakens a verdict, which outputs are checked, what is hidden."""
+
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftworth.bench.base import RequestRow, ScoredOutput, Target
+from draftworth.engines.base import LogWarning, MetricsSnapshot, StartupFacts
+from draftworth.engines.vllm import VLLM
+from draftworth.errors import MeasureError, ServerDiedError, TrialError
+from draftworth.findings import Code
+from draftworth.reports.markdown import report
+from draftworth.services.base import Observed, ProcessId
+from draftworth.trials.base import Block, Outcome
+from draftworth.trials.config import TrialConfig
+from draftworth.trials.measure import _count, foreign_use
+from draftworth.trials.outcome import _best, make_record
+from draftworth.trials.plan import Kind, lines, plan
+from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.trials.restore import Restored
+from draftworth.trials.rows import write_rows
+from draftworth.trials.scoring import checked, score_all, spread
+from draftworth.verdicts.base import Interval, Verdict
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+SPREAD = (10.0, 12.0, 14.0, 11.0, 13.0, 15.0, 9.0, 12.5, 13.5, 10.5)
+
+
+def config_of(*arms: str, **verdict: Any) -> TrialConfig:
+    return TrialConfig.model_validate(
+        {
+            "service": {"command": ["vllm", "serve", "m", "--api-key", "hush"], "port": 8000},
+            "arms": [{"name": name, "speculative_config": NGRAM} for name in arms or ("ngram",)],
+            "verdict": {"output_check": False, **verdict},
+        }
+    )
+
+
+def row(arm: str = "baseline", prompt: str = "p", tpot: float = 10.0, **changes: Any) -> RequestRow:
+    made = RequestRow(
+        arm=arm,
+        block=1,
+        prompt_id=prompt,
+        category="chat",
+        repeat=0,
+        started_unix=0.0,
+        ok=True,
+        tokens=101,
+        first_chunk_tokens=1,
+        token_source="usage",
+        ttft_ms=50.0,
+        decode_ms=tpot * 100,
+        tpot_ms=tpot,
+        token_ids=list(range(101)),
+        prompt_token_ids=[1],
+    )
+    return replace(made, **changes)
+
+
+def block(arm: str, number: int, factor: float = 1.0, *, facts: StartupFacts | None = None) -> Block:
+    rows = [row(arm, f"p{i}", factor * tpot, block=number) for i, tpot in enumerate(SPREAD)]
+    speculating = arm != "baseline"
+    told = facts or StartupFacts(version="0.32.0", config={"a": "1"}, speculating=speculating)
+    return Block(arm=arm, number=number, rows=rows, check_rows=rows, facts=told)
+
+
+def record_of(blocks: Sequence[Block], config: TrialConfig | None = None, **outcome: Any) -> TrialRecord:
+    config = config or config_of()
+    made = plan(config, Observed(running=False), VLLM(), version="0.32.0", prompts=len(SPREAD))
+    left = Outcome(blocks=list(blocks), restored=Restored("nothing ran before"), **outcome)
+    return make_record(left, made, config, VLLM(), trial="t", began_unix=0.0, seconds=1.0, machine={})
+
+
+# --- what was measured beside us
+
+
+def test_foreign_use_is_seen_by_requests_and_by_tokens() -> None:
+    rows = [row(), row(prompt="q")]  # 202 tokens; 1 % and 2 tokens more are 206.02
+    assert foreign_use(rows, 2, 202) is None
+    assert foreign_use(rows, 2, 206) is None
+    assert foreign_use(rows, 2, 207) == "the server generated 207 tokens in the window, 202 of them ours"
+    assert foreign_use(rows, 3, None) == "the server finished 3 requests in the window, 2 of them ours"
+    assert foreign_use(rows, None, None) is None
+
+
+@pytest.mark.parametrize("change", [{"ok": False}, {"tokens": None}, {"token_source": "chunks"}])
+def test_tokens_tell_nothing_where_ours_are_not_known(change: dict[str, Any]) -> None:
+    assert foreign_use([row(), row(prompt="q", **change)], 2, 10_000) is None
+
+
+def scrape(tokens: int, requests: int, drafts: int | None = None) -> MetricsSnapshot:
+    counters = {
+        "vllm:generation_tokens_total": float(tokens),
+        "vllm:time_to_first_token_seconds_count": float(requests),
+        "vllm:inter_token_latency_seconds_count": float(tokens - requests),
+        "vllm:request_success_total": float(requests),
+    }
+    if drafts is not None:
+        counters["vllm:spec_decode_num_drafts_total"] = float(drafts)
+        counters["vllm:spec_decode_num_draft_tokens_total"] = float(5 * drafts)
+        counters["vllm:spec_decode_num_accepted_tokens_total"] = 0.0
+    return MetricsSnapshot(counters=counters, engines=1)
+
+
+def codes_after(
+    rows: Sequence[RequestRow], after: MetricsSnapshot, before: MetricsSnapshot | None = None
+) -> list[Code]:
+    made = Block(arm="ngram", number=1, rows=list(rows))
+    _count(made, VLLM("0.32.0"), before or scrape(0, 0, 0), after)
+    return [finding.code for finding in made.findings]
+
+
+def test_a_foreign_stream_that_runs_through_the_window_is_found() -> None:
+    assert codes_after([row(), row(prompt="q")], scrape(202, 2, 0)) == []
+    assert codes_after([row(), row(prompt="q")], scrape(402, 2, 0)) == [Code.FOREIGN_REQUESTS]
+
+
+STATS = {"num_spec_steps": 2, "num_draft_tokens": 10, "num_accepted_draft_tokens": 0, "acceptance_histogram": [2, 0]}
+
+
+def test_figures_of_another_form_are_a_finding_and_the_rest_is_kept() -> None:
+    made = Block(arm="ngram", number=1, rows=[row(spec_stats={"renamed": 1})])
+    _count(made, VLLM("0.40.0"), scrape(0, 0, 0), scrape(101, 1, 2))
+    assert [finding.code for finding in made.findings] == [Code.PER_REQUEST_UNREADABLE]
+    assert made.per_request is None
+    assert made.counts is not None
+    assert made.counts.drafting_steps == 2
+
+
+def test_figures_are_compared_only_where_every_answer_carried_them() -> None:
+    both = [row(spec_stats=STATS), row(prompt="q", spec_stats=STATS)]
+    assert codes_after(both, scrape(202, 2, 4)) == []
+    assert codes_after(both, scrape(202, 2, 5)) == [Code.COUNTS_DISAGREE]
+    assert codes_after([both[0], row(prompt="q")], scrape(202, 2, 4)) == []
+
+
+def test_usage_and_token_ids_that_differ_are_told() -> None:
+    made = Block(arm="ngram", number=1, rows=[row(), row(prompt="q", token_ids=[1, 2])])
+    _count(made, VLLM(), None, None)
+    (finding,) = made.findings
+    assert finding.code is Code.TOKENS_DISAGREE
+    assert "1 of 2 answers" in finding.message
+    assert "q: 2 ids, usage 101" in finding.message
+
+
+# --- verdicts
+
+
+def test_a_clean_trial_is_faster_and_a_foreign_request_in_any_arm_makes_it_inconclusive() -> None:
+    blocks = [block("baseline", 1), block("ngram", 2, 0.5), block("baseline", 3)]
+    assert record_of(blocks).verdict is Verdict.FASTER
+    _count(blocks[0], VLLM(), scrape(0, 0), scrape(9999, 10))
+    found = record_of(blocks)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.exit_code == 3
+    assert found.reason.startswith("faster, but somebody else used the server")
+    assert {one.verdict for one in found.categories} == {Verdict.INCONCLUSIVE}
+    assert found.comparison is not None
+    assert found.comparison.tpot_ratio is not None
+    assert found.comparison.tpot_ratio.estimate == pytest.approx(0.5)
+
+
+def test_speculation_that_is_off_weakens_its_own_variant_only() -> None:
+    off = StartupFacts(config={"a": "1"}, speculating=False)
+    config = config_of("off", "on")
+    blocks = [block("baseline", 1), block("off", 2, 0.4, facts=off), block("on", 3, 0.6), block("baseline", 4)]
+    found = record_of(blocks, config)
+    assert {one.arm: one.verdict for one in found.comparisons} == {
+        "off": Verdict.INCONCLUSIVE,
+        "on": Verdict.FASTER,
+    }
+    assert (found.best, found.verdict) == ("on", Verdict.FASTER), "the better verdict, not the lower ratio"
+
+
+def compared(arm: str, verdict: Verdict, ratio: float | None) -> ArmComparison:
+    return ArmComparison(arm=arm, verdict=verdict, tpot_ratio=None if ratio is None else Interval(estimate=ratio))
+
+
+@given(
+    st.permutations(
+        [
+            compared("a", Verdict.FASTER, 0.8),
+            compared("b", Verdict.FASTER, 0.9),
+            compared("c", Verdict.NO_DIFFERENCE, 0.99),
+            compared("d", Verdict.INCONCLUSIVE, 0.6),
+            compared("e", Verdict.SLOWER, 1.1),
+            compared("f", Verdict.ERROR, 0.1),
+            compared("g", Verdict.ERROR, None),
+        ]
+    )
+)
+def test_the_best_variant_has_the_best_verdict_then_the_lowest_ratio(some: list[ArmComparison]) -> None:
+    order = []
+    while some:
+        best = _best(some)
+        assert best is not None
+        order.append(best.arm)
+        some.remove(best)
+    assert order == list("abcdefg")
+
+
+# --- which outputs are checked
+
+
+def answers(arm: str, finished: Sequence[int], **changes: Any) -> list[RequestRow]:
+    """Answers to six prompts in the order they finished; the first four are of one category."""
+    return [row(arm, f"p{n}", category="chat" if n < 4 else "code", started_unix=float(n), **changes) for n in finished]
+
+
+def ids(chosen: dict[str, list[RequestRow]]) -> dict[str, list[str]]:
+    return {arm: [one.prompt_id for one in some] for arm, some in chosen.items()}
+
+
+def test_the_same_prompts_of_every_category_are_checked_in_every_arm() -> None:
+    rows = {"x": answers("x", [5, 4, 3, 2, 1, 0]), "baseline": answers("baseline", [2, 0, 1, 5, 3, 4])}
+    assert ids(checked(rows, 4)) == {"x": ["p0", "p4", "p1", "p5"], "baseline": ["p0", "p4", "p1", "p5"]}
+
+
+def test_a_prompt_that_one_arm_did_not_answer_is_checked_in_none() -> None:
+    rows = {"baseline": answers("baseline", range(6)), "x": answers("x", [1, 2, 3, 4, 5])}
+    rows["x"].append(row("x", "p0", ok=False))
+    rows["x"].append(row("x", "p0", repeat=1))
+    assert ids(checked(rows, 2)) == {"baseline": ["p1", "p4"], "x": ["p1", "p4"]}
+
+
+def test_an_arm_without_token_ids_does_not_take_the_others_check() -> None:
+    rows = {"baseline": answers("baseline", range(6)), "x": answers("x", range(6), token_ids=[])}
+    assert ids(checked(rows, 2)) == {"baseline": ["p0", "p4"], "x": []}
+    assert checked({}, 2) == {}
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers())), st.integers(0, 9))
+def test_spreading_keeps_order_and_is_even(items: list[tuple[str, int]], most: int) -> None:
+    found = spread(items, most, category=lambda item: item[0])
+    assert len(found) == min(most, len(items))
+    for name in "abc":
+        mine = [item for item in items if item[0] == name]
+        taken = [item for item in found if item[0] == name]
+        assert taken == mine[: len(taken)]
+        others = max(sum(item[0] == other for item in found) for other in "abc")
+        assert len(taken) >= min(len(mine), others - 1)
+
+
+def test_all_arms_share_one_deadline_and_running_out_of_time_is_no_error_of_the_trial(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, given_s = [100.0], []
+
+    def slow(_target: Target, some: Sequence[RequestRow], *, timeout_s: float, **_rest: Any) -> list[ScoredOutput]:
+        given_s.append(timeout_s)
+        if timeout_s < 40.0:
+            raise TrialError("limits.downtime_s was reached")
+        now[0] += 40.0
+        return [ScoredOutput(one.prompt_id, one.arm, (0.0,), 1) for one in some]
+
+    monkeypatch.setattr("draftworth.trials.scoring.score", slow)
+    monkeypatch.setattr("draftworth.trials.scoring.time.monotonic", lambda: now[0])
+    rows = {arm: answers(arm, range(6)) for arm in ("baseline", "x", "y")}
+    with pytest.raises(MeasureError, match="the time was up after 0 of 18 outputs"):
+        score_all(Target("u", "m"), rows, limit=100, most=9, timeout_s=100.0, on_count=lambda *_: None)
+    assert given_s == [100.0, 60.0, 20.0]
+
+
+def test_rows_are_stored_in_the_order_they_were_sent(tmp_path: Path) -> None:
+    rows = [row(prompt="c", started_unix=2.0), row(prompt="d", block=2), row(prompt="b", started_unix=1.0)]
+    stored = pq.read_table(write_rows(rows, tmp_path))
+    assert stored["prompt_id"].to_pylist() == ["b", "c", "d"]
+
+
+# --- secrets
+
+
+def test_no_secret_of_a_server_reaches_the_record_or_the_report() -> None:
+    line = "non-default args: {'api_key': ['hush'], 'port': 8000}"
+    warned = LogWarning(code="eager", line="CUDA graphs off for --api-key hush", advice="x", confounds=True)
+    facts = StartupFacts(config={"a": "1"}, speculating=True, warnings=(warned,))
+    blocks = [block("baseline", 1), block("ngram", 2, 0.5, facts=facts), block("baseline", 3)]
+    died = ServerDiedError("the server died: HF_TOKEN=hush", ["INFO started", line])
+    for found in (record_of(blocks), record_of(blocks, error=died)):
+        assert "hush" not in found.model_dump_json()
+        assert "hush" not in report(found)
+    assert record_of(blocks, error=died).error_tail == (
+        "INFO started",
+        "non-default args: {'api_key': (hidden), 'port': 8000}",
+    )
+    assert record_of(blocks, error=died).error == "the server died: HF_TOKEN=(hidden)"
+
+
+def test_a_difference_is_named_once() -> None:
+    warnings = [LogWarning(code="eager", line=line, advice="x", confounds=True) for line in ("one", "two")]
+    facts = StartupFacts(config={"a": "1"}, speculating=True, warnings=tuple(warnings))
+    found = record_of([block("baseline", 1), block("ngram", 2, facts=facts), block("baseline", 3)])
+    (finding,) = [one for one in found.findings if one.code is Code.CONFOUNDED]
+    assert finding.message == "ngram differs from the baseline in eager"
+
+
+# --- the plan
+
+
+def test_the_plan_has_the_commands_that_stop_and_restore_the_original() -> None:
+    argv = ("/opt/vllm/bin/python", "-m", "vllm", "serve", "/my models/m", "--api-key", "hush")
+    observed = Observed(
+        running=True,
+        process=ProcessId(pid=1234, started=1, boot="b"),
+        command=argv,
+        cwd="/srv/a b",
+        user="u",
+        log="/log",
+        notes=("its umask is not kept",),
+    )
+    config = config_of()
+    made = plan(config, observed, VLLM(), version="0.32.0", prompts=1)
+    steps = {step.kind: step for step in made.steps}
+    assert steps[Kind.STOP_ORIGINAL].command == ("kill", "-TERM", "1234")
+    assert (steps[Kind.RESTORE].command, steps[Kind.RESTORE].cwd) == (argv, "/srv/a b")
+    shown = lines(made, observed, config)
+    assert "    $ kill -TERM 1234   (then SIGKILL after 30 s)" in shown
+    (restore,) = [line for line in shown if line.startswith("    $ cd ")]
+    command = shlex.join([*argv[:-1], "(hidden)"])
+    assert restore == f"    $ cd '/srv/a b' && {command}   (with the environment it had)"
+    assert "Note: its umask is not kept" in shown
+    assert "hush" not in json.dumps(shown)
+
+
+def test_a_plan_from_nothing_restores_nothing() -> None:
+    made = plan(config_of(), Observed(running=False), VLLM(), version=None, prompts=1)
+    (restore,) = [step for step in made.steps if step.kind is Kind.RESTORE]
+    assert restore.command == ()
