@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from draftworth.trials.progress import Progress
 
 
+_DYING_S = 1.0
+_LOG_READ = 64 * 2**20
+"""Bytes of a running original's log that are looked at, from its end."""
+
+
 @dataclass(slots=True)
 class _Server:
     """The server at hand."""
@@ -97,9 +102,10 @@ class Execution:
         begun = False
         try:
             try:
-                self.service.save_original(self.observed, self.folder)
+                # The journal first: what a death leaves behind from here on is found, and removed, by a restore.
                 self._begin()
                 begun = True
+                self.service.save_original(self.observed, self.folder)
                 for step in self.plan.steps:
                     self._take(step)
             finally:
@@ -175,7 +181,7 @@ class Execution:
 
     def _start(self, step: Step) -> None:
         log = self.folder / "logs" / f"{step.id}.log"
-        start = Start(command=step.command, env=dict(step.env), mark=f"{self.folder.name}/{step.id}", log=log)
+        start = Start(command=step.command, env=dict(step.env), mark=f"{self.scene.mark}{step.id}", log=log)
         began = time.monotonic()
         shown = list(redact.command(step.command))
         with self.journal.step(step.id, command=shown, mark=start.mark, env=redact.environment(step.env)) as effect:
@@ -213,7 +219,8 @@ class Execution:
                 restored.running, restored.model or "", follower, restored.seconds, str(restored.running.log)
             )
         running = self.service.as_found(self.observed)
-        follower = LogFollower(running.log, self.engine.log_reader())
+        size = running.log.stat().st_size if running.log.is_file() else 0
+        follower = LogFollower(running.log, self.engine.log_reader(), max(0, size - _LOG_READ))
         follower.read()
         model, running = self._ready(running, follower)
         return _Server(running, model, follower, None, str(running.log))
@@ -259,10 +266,19 @@ class Execution:
     def _blame(self, error: MeasureError) -> None:
         """Say that the server died, where that is why requests failed."""
         server = self.server
-        if server is not None and not self.service.alive(server.running):
+        if server is not None and self._died(server):
             lines = tail(server.running.log)
             raise ServerDiedError(f"the server died while it was measured; {error}", lines) from None
         raise error
+
+    def _died(self, server: _Server) -> bool:
+        """Whether a server that failed a request has ended; a big one takes a moment to do so."""
+        deadline = time.monotonic() + _DYING_S
+        while self.service.alive(server.running):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
 
     def _score(self, step: Step) -> None:
         if self.server is None:
@@ -279,10 +295,10 @@ class Execution:
                     limit=limit,
                     most=self.config.verdict.output_check_prompts,
                     timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
-                    on_count=self.progress.count,
+                    on_count=self._count,
                 )
         except MeasureError as error:
-            if not self.service.alive(self.server.running):
+            if self._died(self.server):
                 self._blame(error)
             # The speed was measured; an output that could not be checked is a finding of its own.
             scores.refused = str(error)

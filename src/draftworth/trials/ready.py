@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from draftworth.services.base import Running, Service
 
 _POLL_S = 0.25
+_PIECE = 2**20
 _PERMANENT = re.compile(r"HTTP (401|403|404)\b")
 
 
@@ -32,13 +33,17 @@ class LogFollower:
         self._offset = offset
 
     def read(self) -> None:
-        """Feed what was written since the last call."""
+        """Feed what was written since the last call, in bounded pieces."""
+        while self._read_piece():
+            pass
+
+    def _read_piece(self) -> bool:
         try:
             with self.path.open("rb") as file:
                 file.seek(self._offset)
-                data = file.read()
+                data = file.read(_PIECE)
         except OSError:
-            return
+            return False
         # A character cut in two waits for its rest.
         keep = 0
         for back in range(1, min(4, len(data)) + 1):
@@ -46,10 +51,12 @@ class LogFollower:
                 width = 2 if data[-back] < 0xE0 else 3 if data[-back] < 0xF0 else 4  # noqa: PLR2004 - UTF-8
                 keep = back if back < width else 0
                 break
+        more = len(data) == _PIECE
         data = data[: len(data) - keep]
         self._offset += len(data)
         if data:
             self.reader.feed(data.decode("utf-8", errors="replace"))
+        return more
 
 
 def wait_ready(
