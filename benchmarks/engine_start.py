@@ -2,10 +2,10 @@
 
     python benchmarks/engine_start.py [--out benchmarks/results/engine_start.json]
 
-Starts the demo's server twelve times, one after another, always with caches of this run's own: with vLLM's
-ahead-of-time compile artefacts, as Draftworth starts it, and with one thing changed at a time. The ways that differ
-least take turns, three times each, which also shows how far the machine itself drifts. A measurement during which
-others used the machine is repeated. Takes about 13 minutes.
+Starts the demo's server ten times, one after another, always with caches of this run's own: with vLLM's ahead-of-time
+compile artefacts, as Draftworth starts it, and with one thing changed at a time. What differs least, Intel's OpenMP,
+takes turns with its absence, three times each, which also shows how far the machine itself drifts. A measurement during
+which others used the machine is repeated. Takes about 10 minutes.
 
 start_s: from the start of the process to the first answer of /health. tpot_ms: median over prompts of (time of the
 last chunk - time of the first) / (tokens - 1), greedy, one request at a time; tokens from the server's usage.
@@ -71,12 +71,12 @@ class Mode:
 
 AOT = (("VLLM_USE_AOT_COMPILE", "1"),)
 TURNS = (
-    Mode("aot_warm", "ahead-of-time compile artefacts, caches filled", "aot", env=AOT),
     Mode("warm", "as Draftworth starts it, caches filled", "own"),
-    Mode("no_libiomp", "the same, Intel's OpenMP not preloaded", "own", env=(("LD_PRELOAD", None),)),
+    Mode("no_libiomp", "Intel's OpenMP not preloaded, caches filled", "own", env=(("LD_PRELOAD", None),)),
 )
 MODES = (
     Mode("aot_cold", "ahead-of-time compile artefacts, empty caches", "aot", empty=True, env=AOT),
+    Mode("aot_warm", "the same again, caches filled", "aot", env=AOT),
     Mode("cold", "as Draftworth starts it, empty caches", "own", empty=True),
     Mode("eager", "--enforce-eager: nothing is compiled", "own", args=("--enforce-eager",)),
     *TURNS * 3,

@@ -17,7 +17,7 @@ _CERTAIN = re.compile(r"(?i)secret|passw|auth|cred|cookie|api[-_.]?key")
 # What makes the name of a key or token a number or a setting: --long-prefill-token-threshold, eos_token_id.
 _HARMLESS = re.compile(r"(?i)(?:^|[-_.])(?:max|num|per|threshold|tokenizer)(?:[-_.]|$)|token[-_.]?ids?$")
 _PROBLEM = re.compile(r"(?i)(?:error|exception|warning)$")
-_URL_SECRET = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s@'\"]+@")
+_URL_SECRET = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^/\s@'\"]+@")
 _SHAPES = (
     (re.compile(r"(?i)\b(bearer|basic)(\s+)(?!\(hidden\))[\w.~+/=-]{6,}"), r"\1\2" + HIDDEN),
     (re.compile(r"\bhf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{6,}|\bhf_[a-z]{16,}"), HIDDEN),
@@ -27,10 +27,12 @@ _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
 _ASSIGNED = re.compile(r"([\w.-]+)=")
 _SCRIPT_NEXT = re.compile(r"-[a-z]*c")
 _WORD = re.compile(r"\(hidden\)|[^\s'\",\[\](){}]+")
-_NAME = re.compile(r"(?P<name>[\w.-]+)(?P<quote>\\?['\"])?\s*(?P<sign>[:=])\s*")
+_NAME = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?P<quote>\\?['\"])?\s*(?P<sign>[:=])\s*")
 _QUOTED = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
 # A list, or what a shell takes for one word; a quote that is not closed hides the rest.
-_VALUE = re.compile(rf"\(hidden\)|\[(?:{_QUOTED}|[^\]'\"])*\]?|(?:{_QUOTED}|[^\s'\"])+(?:['\"].*)?|['\"].*", re.DOTALL)
+_VALUE = re.compile(
+    rf"\(hidden\)|\[(?:{_QUOTED}|[^\]'\"])*(?:\]|['\"].*)?|(?:{_QUOTED}|[^\s'\"])+(?:['\"].*)?|['\"].*", re.DOTALL
+)
 _NOTHING = re.compile(r"(?:None|null|True|False|\[\]|''|\"\")(?=[\s,;)}\]'\"]|$)")
 _BARE = frozenset({"key", "keys", "token"})  # `token: …` in a sentence
 _WHOLE_LINE = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie"})

@@ -116,6 +116,7 @@ IN_A_LINE = (
     "['vllm', '--api-key', '{a}', '{b}', '--port', '1']",
     '["vllm","--api-key","{a}","{b}"]',
     "args: Namespace(host=None, api_key=['{a}', '{b}'], port=1)",
+    "api_key=['{a}, {b}]",
     "args: {{'api_key': '{a}', 'hf_token': '{b}'}}",
     '{{"api_key":"{a}","x":{{"password":"{b}"}}}}',
     "export HF_TOKEN={a}; OPENAI_API_KEY='{b}' vllm",
@@ -154,6 +155,13 @@ def test_a_secret_never_survives_in_a_command(secrets: list[str], form: str, res
 def test_any_text_can_be_made_safe(line: str) -> None:
     redact.text(line)
     redact.command([line, line])
+
+
+@pytest.mark.parametrize("piece", ["x", "a.b-", "://", "['--api-key', ", "token=['a", "api_key='", "\\", "hf_a", "a="])
+def test_a_long_line_takes_no_long_time(piece: str) -> None:
+    began = time.monotonic()
+    redact.text(piece * 20_000)
+    assert time.monotonic() - began < 2.0
 
 
 def test_remaining_time_is_said_only_when_it_is_known() -> None:

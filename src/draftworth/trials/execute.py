@@ -324,10 +324,15 @@ class Execution:
         if free is None:
             raise MeasureError(
                 f"the free memory of the server's device ({device or 'unknown'}) cannot be read, and prompt "
-                "log-probabilities must not endanger it; install nvidia-ml-py for NVIDIA GPUs"
+                "log-probabilities must not endanger it"
             )
         limit = scored_length_limit(vocabulary(self.model_path), free)
-        longest = model_length(self.config.url, server.model)
+        try:
+            longest = model_length(self.config.url, server.model)
+        except MeasureError:
+            raise
+        except TrialError as error:
+            raise MeasureError(f"/v1/models did not answer in time: {error}") from None
         return min(limit, longest - 1) if longest else limit
 
     def _stop(self, step: Step) -> None:
