@@ -1,12 +1,13 @@
 """What earlier trials of the same service took, so that the remaining time is known from the first step on."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from draftworth import redact
 from draftworth.errors import DraftworthError
 from draftworth.trials.home import all_trials
 from draftworth.trials.journal import NAME as JOURNAL
-from draftworth.trials.journal import Journal
+from draftworth.trials.journal import Event, Journal
 from draftworth.trials.plan import Kind, Plan
 
 _KINDS = ("stop-original", "start", "measure", "score", "stop", "restore")
@@ -24,14 +25,24 @@ def typical_seconds(plan: Plan) -> dict[str, float]:
         intents = {event.step: event for event in events if event.kind == "intent"}
         if {name: e.data.get("command") for name, e in intents.items() if name in wanted} != wanted:
             continue
-        took: dict[str, list[float]] = defaultdict(list)
-        for event in events:
-            if event.kind in {"effect", "note"} and event.step in intents:
-                # A restore is journalled by its own name: it can happen outside of the plan too.
-                name = event.step if event.step in _KINDS else event.step[3:]
-                kind = next((kind for kind in _KINDS if name.startswith(kind)), None)
-                # A start is over with the note that names the served model, not with its process's effect.
-                if kind and (kind != "start" or event.kind == "note"):
-                    took[kind].append(event.unix - intents[event.step].unix)
-        return {kind: sum(some) / len(some) for kind, some in took.items()}
+        return _seconds(events)
     return {}
+
+
+def _seconds(events: Sequence[Event]) -> dict[str, float]:
+    """Return seconds by kind of step: from each intent to the effect that follows it."""
+    took: dict[str, list[float]] = defaultdict(list)
+    began: dict[str, float] = {}
+    for event in events:
+        if event.kind == "intent":
+            began[event.step] = event.unix
+        if event.kind not in {"effect", "note"} or event.step not in began:
+            continue
+        # A restore is journalled by its own name: it can happen outside of the plan too.
+        name = event.step if event.step in _KINDS else event.step[3:]
+        kind = next((kind for kind in _KINDS if name.startswith(kind)), None)
+        # A start is over with the note that names the served model, not with its process's effect.
+        if kind and (kind != "start" or event.kind == "note"):
+            took[kind].append(event.unix - began[event.step])
+    # The second restore of a trial only looks whether all is well; the first is the one that starts the original.
+    return {kind: max(some) if kind == "restore" else sum(some) / len(some) for kind, some in took.items()}
