@@ -22,7 +22,6 @@ from draftworth.errors import (
 from draftworth.findings import Code, find
 from draftworth.services.base import Observed, ProcessId, Running, Start
 from draftworth.services.processes import tail
-from draftworth.trials.ask import model_length
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.interrupts import Interrupt, Interrupts
@@ -30,7 +29,7 @@ from draftworth.trials.measure import measure_block
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
-from draftworth.trials.scoring import free_memory, score_all, vocabulary
+from draftworth.trials.scoring import score_all, score_limit
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -287,7 +286,14 @@ class Execution:
         scores = self.outcome.scores
         try:
             with self.journal.step(step.id):
-                limit = self._score_limit(self.server)
+                running = self.service.refresh(self.server.running)
+                limit = score_limit(
+                    self.server.follower.reader.facts().config.get("device_config"),
+                    [process.pid for process in running.seen],
+                    self.model_path,
+                    self.config.url,
+                    self.server.model,
+                )
                 target = Target(self.config.url, self.server.model, self.config.limits.token_timeout_s)
                 scores.by_arm = score_all(
                     target,
@@ -312,28 +318,6 @@ class Execution:
         for block in self.outcome.blocks:
             outputs.setdefault(block.arm, block.check_rows)
         return outputs
-
-    def _score_limit(self, server: _Server) -> int:
-        """Return how many positions may be scored. Raises MeasureError where the free memory cannot be read."""
-        from draftworth.bench.score import scored_length_limit  # noqa: PLC0415 - lazy: aiohttp
-
-        facts = server.follower.reader.facts()
-        device = facts.config.get("device_config")
-        running = self.service.refresh(server.running)
-        free = free_memory(device, [process.pid for process in running.seen])
-        if free is None:
-            raise MeasureError(
-                f"the free memory of the server's device ({device or 'unknown'}) cannot be read, and prompt "
-                "log-probabilities must not endanger it"
-            )
-        limit = scored_length_limit(vocabulary(self.model_path), free)
-        try:
-            longest = model_length(self.config.url, server.model)
-        except MeasureError:
-            raise
-        except TrialError as error:
-            raise MeasureError(f"/v1/models did not answer in time: {error}") from None
-        return min(limit, longest - 1) if longest else limit
 
     def _stop(self, step: Step) -> None:
         server, self.server = self.server, None

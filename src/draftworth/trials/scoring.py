@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
 from draftworth.errors import MeasureError, TrialError
-from draftworth.trials.ask import score
+from draftworth.trials.ask import model_length, score
 from draftworth.trials.config import BASELINE
 
 T = TypeVar("T")
@@ -60,6 +60,37 @@ def _free_gpu_memory(pids: set[int]) -> int | None:
     except pynvml.NVMLError:
         return None
     return min(free, default=None)
+
+
+def score_limit(device: str | None, pids: Sequence[int], model_path: Path | None, url: str, model: str) -> int:
+    """Return the most positions (prompt and output together) that may be scored without endangering the server.
+
+    Args:
+        device: the engine's own word for where it runs, or None.
+        pids: the server's processes.
+        model_path: the model's folder, for its vocabulary, or None.
+        url: where the server answers.
+        model: the served name.
+
+    Raises:
+        MeasureError: the free memory cannot be read, or the server does not answer.
+    """
+    from draftworth.bench.score import scored_length_limit  # noqa: PLC0415 - lazy: aiohttp
+
+    free = free_memory(device, pids)
+    if free is None:
+        raise MeasureError(
+            f"the free memory of the server's device ({device or 'unknown'}) cannot be read, and prompt "
+            "log-probabilities must not endanger it"
+        )
+    limit = scored_length_limit(vocabulary(model_path), free)
+    try:
+        longest = model_length(url, model)
+    except MeasureError:
+        raise
+    except TrialError as error:
+        raise MeasureError(f"/v1/models did not answer in time: {error}") from None
+    return min(limit, longest - 1) if longest else limit
 
 
 def score_all(
