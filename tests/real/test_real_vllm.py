@@ -114,7 +114,7 @@ def test_ngram_is_faster_on_copied_text_and_the_original_is_put_back(real: Real)
         assert holder is not None
         assert holder.pid != pid
         assert Path(f"/proc/{holder.pid}/cmdline").read_bytes().split(b"\0")[:-1] == [w.encode() for w in real.command]
-        assert pids_with("DRAFTWORTH_START=") == []
+        assert pids_with(f"DRAFTWORTH_START={real.trials()[0].name}/") == []
 
         _corruption_is_caught(real, url)
 

@@ -171,7 +171,7 @@ def test_killed_with_its_guard_a_person_restores(case: Case) -> None:
         os.kill(guard_pid(case), signal.SIGKILL)
         tool.kill()
         finish(tool)
-        assert len(pids_with("DRAFTWORTH_START=")) >= 3, "the variant and its children live on"
+        assert len(pids_with(f"DRAFTWORTH_START={case.trials()[0].name}/")) >= 3, "the variant and its children live on"
         assert "unfinished" in case.cli("trial", "list").out
         again = case.cli("trial", "run", str(case.file))
         assert again.code == 2
@@ -194,7 +194,7 @@ def test_killed_between_a_start_and_its_record_the_mark_finds_the_server(case: C
     finish(tool)
     with_effects = case.trials()[0] / "journal.db"
     _forget_effects(with_effects)
-    assert pids_with("DRAFTWORTH_START=")
+    assert pids_with(f"DRAFTWORTH_START={case.trials()[0].name}/")
     assert case.cli("trial", "restore").code == 0
     case.nothing_left()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from draftworth.errors import RefusedError, UsageError
 from draftworth.trials.journal import Journal
-from draftworth.trials.lock import locked
+from draftworth.trials.lock import dead, locked
 
 
 def test_a_step_writes_intent_then_effect(tmp_path: Path) -> None:
@@ -78,60 +78,81 @@ def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("locks")
 def test_a_second_trial_is_refused_and_told_who() -> None:
-    with locked(8000, "first"):
-        with pytest.raises(RefusedError) as caught, locked(8000, "second"):
+    with locked(8000, Path("/home/x/trials/first")):
+        with pytest.raises(RefusedError) as caught, locked(8000, Path("/home/x/trials/second")):
             pass
         message = str(caught.value)
         assert "trial first is at work on the service on port 8000 since 20" in message
         assert f"pid {os.getpid()} of " in message
-        with locked(8001, "other port"):
+        with locked(8001, Path("/home/x/trials/other port")):
             pass
-    with locked(8000, "third") as died:
+    with locked(8000, Path("/home/x/trials/third")) as died:
         assert died is None, "a holder that left in good order is no dead one"
 
 
 @pytest.mark.usefixtures("locks")
 def test_a_lock_whose_holder_was_killed_is_taken_and_named() -> None:
     code = (
-        "import os, signal\nfrom draftworth.trials.lock import locked\n"
-        "with locked(8000, 'the-dead'):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
+        "with locked(8000, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
-    with locked(8000, "next") as died:
-        assert died == "the-dead"
+    with locked(8000, Path("/home/x/trials/next")) as died:
+        assert died == Path("/home/x/trials/the-dead")
 
 
 @pytest.mark.usefixtures("locks")
 def test_a_refusal_because_of_a_dead_holder_does_not_forget_it() -> None:
     code = (
-        "import os, signal\nfrom draftworth.trials.lock import locked\n"
-        "with locked(8000, 'the-dead'):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
+        "with locked(8000, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=False)
     for _ in range(2):
         with pytest.raises(RefusedError, match="the-dead died"):
             _refuse_because_of_the_dead()
-    with locked(8000, "restorer"):
+    with locked(8000, Path("/home/x/trials/restorer")):
         pass
-    with locked(8000, "next") as died:
+    with locked(8000, Path("/home/x/trials/next")) as died:
         assert died is None
 
 
 def _refuse_because_of_the_dead() -> None:
-    with locked(8000, "next") as died:
-        raise RefusedError(f"{died} died")
+    with locked(8000, Path("/home/x/trials/next")) as died:
+        raise RefusedError(f"{died.name if died else died} died")
 
 
 def test_a_recycled_pid_is_not_taken_for_the_holder(locks: Path) -> None:
     locks.mkdir()
     note = {"trial": "old", "pid": os.getpid(), "started": 1, "boot": "another boot", "unix": time.time()}
     (locks / "port-8000.lock").write_text(json.dumps(note), encoding="utf-8")
-    with locked(8000, "new") as died:
-        assert died == "old"
+    with locked(8000, Path("/home/x/trials/new")) as died:
+        assert died == Path("old")
 
 
 def test_a_damaged_lock_file_is_no_obstacle(locks: Path) -> None:
     locks.mkdir()
     (locks / "port-8000.lock").write_text('{"trial": ', encoding="utf-8")
-    with locked(8000, "new") as died:
+    with locked(8000, Path("/home/x/trials/new")) as died:
         assert died is None
+
+
+@pytest.mark.usefixtures("locks")
+def test_the_dead_of_every_home_are_known() -> None:
+    code = (
+        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
+        "with locked(8002, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with locked(8001, Path("/home/x/trials/alive")):
+        assert dead() == [(8002, Path("/home/x/trials/the-dead"))]
+
+
+@pytest.mark.usefixtures("locks")
+def test_nobody_is_told_to_end_a_restore() -> None:
+    with (
+        locked(8000, Path("/home/x/trials/first"), role="guard"),
+        pytest.raises(RefusedError, match=r"is being put back after trial first \(pid .*\); wait for it$"),
+        locked(8000, Path("/home/x/trials/second")),
+    ):
+        pass

@@ -299,13 +299,20 @@ def test_a_terminal_shows_lines_and_a_status_and_never_holds_a_trial() -> None:
 def test_the_first_signal_interrupts_and_later_ones_are_remarked() -> None:
     told: list[str] = []
     interrupts = Interrupts(told.append)
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with interrupts.installed():
         with pytest.raises(Interrupt, match="SIGTERM"):
             _signal_myself(signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(0.01)
     assert interrupts.received == "SIGTERM"
-    assert told == ["SIGINT: the service is being put back first; this cannot be skipped"]
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, "the way out is not cut short either"
+    for one, handler in before.items():
+        signal.signal(one, handler)
+    assert told == [
+        "SIGTERM: ending the trial; the service is put back first",
+        "SIGINT: the service is being put back first; this cannot be skipped",
+    ]
 
 
 def _signal_myself(number: signal.Signals) -> None:

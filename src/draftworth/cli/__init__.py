@@ -1,5 +1,6 @@
 """The command line: one file a verb, each parses, calls and prints, nothing else."""
 
+import errno
 import sys
 from collections.abc import Sequence
 
@@ -32,6 +33,7 @@ def make_app() -> App:
         version=draftworth.__version__,
         help_format="plaintext",
         result_action="return_value",
+        suppress_keyboard_interrupt=False,
     )
     for name, (place, about) in _VERBS.items():
         app.command(place, name=name, help=about)
@@ -58,16 +60,16 @@ def _failed(error: BaseException) -> int:
         case CycloptsError():
             _complain(" ".join(str(error).split()))
             return EXIT_USAGE
-        case NotRestoredError():
-            _complain("\n  ".join([str(error), *error.commands]))
-            return error.exit_code
         case DraftworthError():
-            _complain(str(error))
+            _complain("\n  ".join([str(error), *(error.commands if isinstance(error, NotRestoredError) else ())]))
             return error.exit_code
         case BrokenPipeError():
             # Whoever read the output has gone; nothing is wrong.
             sys.stderr.close()
             return EXIT_DONE
+        case OSError() if error.errno in {errno.ENOSPC, errno.EIO, errno.EDQUOT}:
+            _complain(f"output cannot be written: {error.strerror}")
+            return EXIT_USAGE
         case KeyboardInterrupt():
             _complain("interrupted")
             return _EXIT_CTRL_C

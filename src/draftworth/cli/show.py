@@ -1,5 +1,8 @@
 """A trial's record as lines for a terminal."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +16,16 @@ from draftworth.trials.recover import needs_restore, unfinished
 def verdict_lines(record: TrialRecord) -> list[str]:
     """Return the verdict, what it rests on, and how the service was left."""
     about = f" ({record.best})" if record.best else ""
-    lines = [f"Verdict: {record.verdict}{about}", f"  {record.reason}"]
+    lines = [f"Verdict: {record.verdict}{about}"]
+    if record.comparison is not None and record.comparison.tpot_ratio is not None and not record.error:
+        lines.append(f"  {in_words(record.comparison.tpot_ratio.estimate)} (TPOT: time per output token)")
+    lines.append(f"  {record.reason}")
     if record.error_tail:
         lines += ["  The server's last lines:", *(f"    {line}" for line in record.error_tail)]
     for one in record.comparisons:
         if len(record.comparisons) > 1:
             lines.append(f"  {one.arm}: {one.verdict}, TPOT ratio {interval(one.tpot_ratio)}")
-        lines += [f"  {c.category:<12} TPOT ratio {interval(c.tpot_ratio)}" for c in one.categories]
+        lines += [f"  {c.category:<12} TPOT ratio {interval(c.tpot_ratio)}: {c.verdict}" for c in one.categories]
         if one.output_check is not None:
             lines.append(f"  output check: {one.output_check.status}; {one.output_check.reason}")
     for arm in record.arms:
@@ -34,6 +40,21 @@ def verdict_lines(record: TrialRecord) -> list[str]:
     if record.restore_commands:
         lines += ["Restore it by hand with:", *(f"  {command}" for command in record.restore_commands)]
     return lines
+
+
+def in_words(ratio: float) -> str:
+    """Return what a ratio of TPOT means, for a person."""
+    if round(abs(ratio - 1), 3) == 0:
+        return "as much time per token as the baseline"
+    return f"{abs(1 - ratio):.0%} {'less' if ratio < 1 else 'more'} time per token than the baseline"
+
+
+def program() -> str:
+    """Return how this program is called from here."""
+    if shutil.which("draftworth"):
+        return "draftworth"
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "draftworth" else f"{Path(sys.executable).name} -m draftworth"
 
 
 def show_lines(record: TrialRecord, folder: Path) -> list[str]:

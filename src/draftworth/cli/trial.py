@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from draftworth.errors import EXIT_NOT_RESTORED, DraftworthError
+from draftworth.errors import EXIT_NOT_RESTORED, EXIT_REFUSED, DraftworthError
 
 app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="markdown")
 
@@ -32,9 +32,14 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
     from dataclasses import asdict  # noqa: PLC0415 - lazy
 
     from draftworth import redact  # noqa: PLC0415 - lazy
+    from draftworth.trials.load import load  # noqa: PLC0415 - lazy
+    from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import lines  # noqa: PLC0415 - lazy
     from draftworth.trials.prepare import prepare  # noqa: PLC0415 - lazy
+    from draftworth.trials.recover import refuse_unfinished  # noqa: PLC0415 - lazy
 
+    port = load(file).service.port
+    refuse_unfinished(port, dict(dead()).get(port))
     ready = prepare(file)
     if not as_json:
         print("\n".join(lines(ready.plan, ready.observed, ready.config)))
@@ -70,7 +75,7 @@ def run(file: File, /, *, as_json: Json = False) -> int:
 
 def run_and_print(file: Path, *, as_json: bool) -> int:
     """Run a trial with progress on standard error, print its result, return its exit code."""
-    from draftworth.cli.show import verdict_lines  # noqa: PLC0415 - lazy
+    from draftworth.cli.show import program, verdict_lines  # noqa: PLC0415 - lazy
     from draftworth.trials.history import typical_seconds  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import Plan  # noqa: PLC0415 - lazy
     from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
@@ -87,7 +92,7 @@ def run_and_print(file: Path, *, as_json: bool) -> int:
         else:
             print("\n".join(verdict_lines(finished.record)))
             print(f"Report: {finished.folder / REPORT}")
-            print(f"Record: draftworth trial show {finished.record.id} --json")
+            print(f"Record: {program()} trial show {finished.record.id} --json")
         sys.stdout.flush()
     if finished.crash is not None and finished.record.restored:
         raise finished.crash
@@ -121,9 +126,11 @@ def list_(*, as_json: Json = False) -> int:
         return 0
     if not entries:
         print(f"No trials in {trials_folder()}; run one with `draftworth trial run FILE`")
+    if entries:
+        print(f"{'trial':<17}  {'service':<14}  {'verdict':<13}  TPOT ratio")
     for entry in entries:
-        ratio = "" if entry["tpot_ratio"] is None else f"  ratio {entry['tpot_ratio']:.3f}"
-        print(f"{entry['id']}  {entry['state']:<14}  {entry['verdict'] or '-':<13}{ratio}")
+        ratio = "" if entry["tpot_ratio"] is None else f"  {entry['tpot_ratio']:.3f}"
+        print(f"{entry['id']:<17}  {entry['state']:<14}  {entry['verdict'] or '-':<13}{ratio}")
     return 0
 
 
@@ -135,13 +142,22 @@ def restore(
     /,
 ) -> int:
     """Finish what a killed trial left: end what it started, start the original, check that it generates."""
-    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
-    from draftworth.trials.recover import recover, unfinished  # noqa: PLC0415 - lazy
+    from draftworth.trials.home import all_trials, find_trial, trials_folder  # noqa: PLC0415 - lazy
+    from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
+    from draftworth.trials.recover import elsewhere, recover, unfinished  # noqa: PLC0415 - lazy
 
     folders = [find_trial(trial)] if trial else unfinished()
     if not folders:
-        print("Every trial here is restored; nothing to do.")
+        found = len(all_trials())
+        print(
+            f"{found} trials in {trials_folder()}, every one restored." if found else f"No trials in {trials_folder()}."
+        )
     worst = 0
+    for port, folder in dead():
+        # The lock is the machine's, the home is not: a trial of another folder may have died holding a service.
+        if trial is None and folder not in folders:
+            print(f"draftworth: port {port}: {folder.name} was killed: `{elsewhere(folder)}`", file=sys.stderr)
+            worst = EXIT_REFUSED
     for folder in folders:
         # One that cannot be restored must not keep the others waiting.
         try:

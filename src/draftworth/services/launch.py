@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftworth.errors import ServerStartError, TrialError
-from draftworth.services.base import Observed, ProcessId, Running
+from draftworth.services.base import MARK, Observed, ProcessId, Running
 from draftworth.services.conditions import Conditions
 from draftworth.services.processes import born
 
@@ -77,6 +77,12 @@ def script(observed: Observed, found: Found, fallback: Path) -> str:
         lines.append(f"taskset -pc {','.join(map(str, conditions.affinity))} $$ >/dev/null 2>&1 || :")
     if conditions.oom_score_adj is not None:
         lines.append(f"(echo {conditions.oom_score_adj} >/proc/$$/oom_score_adj) 2>/dev/null || :")
+    # A variant that still serves would hold the port, and the original would end there, unseen.
+    trial = shlex.quote(f"^{MARK}={fallback.parent.parent.name}/")
+    lines += [
+        f"left=$(grep -lzs {trial} /proc/[0-9]*/environ | cut -d/ -f3 | tr '\\n' ' ')",
+        'if [ -n "$left" ]; then echo "the trial\'s own server still runs; first: kill -9 $left" >&2; exit 1; fi',
+    ]
     lines.append(f"mkdir -p {shlex.quote(str(Path(log).parent))}")
     if conditions.umask is not None:
         lines.append(f"umask {conditions.umask:04o}")
@@ -88,7 +94,13 @@ def script(observed: Observed, found: Found, fallback: Path) -> str:
         words += ["setpriv", "--reuid", str(user), "--regid", str(group), *others]
     words += ["env", "-i", "--", *(f"{name}={value}" for name, value in sorted(found.env.items())), *observed.command]
     errors = f"2>>{shlex.quote(found.errors)}" if found.errors else "2>&1"
-    lines.append(f"exec {shlex.join(words)} </dev/null >>{shlex.quote(log)} {errors} &")
+    lines += [
+        f"exec {shlex.join(words)} </dev/null >>{shlex.quote(log)} {errors} &",
+        "pid=$!; sleep 2",
+        f"log={shlex.quote(log)}",
+        'if kill -0 $pid 2>/dev/null; then echo "the original starts as pid $pid; its log: $log"; exit 0; fi',
+        'echo "the original ended at once; see $log" >&2; exit 1',
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from draftworth.models import FilePath, Strict, Words
 
@@ -141,6 +141,8 @@ class TrialConfig(Strict):
     @field_validator("arms")
     @classmethod
     def _names_differ(cls, arms: tuple[ArmConfig, ...]) -> tuple[ArmConfig, ...]:
+        if any(arm.name == BASELINE and arm.speculative_config is not None for arm in arms):
+            raise ValueError("the baseline must not have a speculative_config; the name is reserved, choose another")
         names = [arm.name for arm in arms]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -148,12 +150,6 @@ class TrialConfig(Strict):
         if set(names) == {BASELINE}:
             raise ValueError("there is no arm besides the baseline; add one with a speculative_config")
         return arms
-
-    @model_validator(mode="after")
-    def _baseline_is_plain(self) -> "TrialConfig":
-        if any(arm.name == BASELINE and arm.speculative_config is not None for arm in self.arms):
-            raise ValueError("the baseline must not have a speculative_config; give that arm another name")
-        return self
 
     @property
     def baseline(self) -> ArmConfig:

@@ -214,9 +214,8 @@ class Execution:
         if restored is not None and restored.running is not None:
             follower = LogFollower(restored.running.log, self.engine.log_reader(), restored.log_offset)
             follower.read()
-            return _Server(
-                restored.running, restored.model or "", follower, restored.seconds, str(restored.running.log)
-            )
+            name = self.config.service.model or restored.model or ""
+            return _Server(restored.running, name, follower, restored.seconds, str(restored.running.log))
         running = self.service.as_found(self.observed)
         size = running.log.stat().st_size if running.log.is_file() else 0
         follower = LogFollower(running.log, self.engine.log_reader(), max(0, size - _LOG_READ))

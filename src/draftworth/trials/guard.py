@@ -126,7 +126,7 @@ def main(folder: Path, ready: int) -> int:
     if said == _DONE:
         return 0
     try:
-        _say(recover(folder, _say, wait_s=60.0, by="the trial's guard"))
+        _say(recover(folder, _say, wait_s=60.0, by="the trial's guard", role="guard"))
     except DraftworthError as error:
         _say(str(error))
         return error.exit_code

@@ -47,6 +47,8 @@ def new_trial() -> Path:
 def all_trials() -> list[Path]:
     """Return every trial's folder, oldest first."""
     parent = trials_folder()
+    if home().exists() and not home().is_dir():
+        raise UsageError(f"{home()}: is no folder; set DRAFTWORTH_HOME to one")
     if not parent.is_dir():
         return []
     return sorted((p for p in parent.iterdir() if p.is_dir() and _ID.match(p.name)), key=_order)

@@ -36,6 +36,7 @@ class Interrupts:
             self.tell(f"{name}: the service is being put back first; this cannot be skipped")
             return
         self.received = name
+        self.tell(f"{name}: ending the trial; the service is put back first")
         raise Interrupt(name)
 
     def check(self) -> None:
@@ -59,4 +60,5 @@ class Interrupts:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                # After an interruption the process only tells how it ended: another signal must not cut that short.
+                signal.signal(number, signal.SIG_IGN if self.received and number in mine else handler)

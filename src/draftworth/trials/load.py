@@ -75,6 +75,16 @@ def _explain(path: Path, text: str, error: ValidationError) -> str:
     return f"{where}: {_what(field, location, first)}{more}"
 
 
+# What pydantic says in the words of Python, said in those of TOML.
+_PLAIN = {
+    "tuple_type": 'must be a list, like ["a", "b"] (a list of tables is written [[name]])',
+    "dict_type": "must be a table, like { name = value }",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "string_type": "must be a text in quotes",
+}
+
+
 def _what(field: str, location: Location, detail: Any) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -84,7 +94,7 @@ def _what(field: str, location: Location, detail: Any) -> str:
         return f"{field}: unknown field; {hint}"
     if kind == "missing":
         return f"{field}: missing; `draftworth trial schema` says what it is"
-    message = str(detail["msg"]).removeprefix("Value error, ")
+    message = _PLAIN.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     value = detail.get("input")
     shown = "" if isinstance(value, dict | list) or not field else f", not {value!r}"

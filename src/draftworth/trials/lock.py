@@ -46,14 +46,15 @@ def _open(port: int) -> int:
 
 
 @contextmanager
-def locked(port: int, trial: str, *, wait_s: float = 0.0) -> Iterator[str | None]:
-    """Hold the lock of the service on a port. Yields the trial that died holding it, or None.
+def locked(port: int, folder: Path, *, wait_s: float = 0.0, role: str = "trial") -> Iterator[Path | None]:
+    """Hold the lock of the service on a port. Yields the folder of the trial that died holding it, or None.
 
     A refusal within the block leaves the dead trial's name where it was; only a block that ends otherwise clears it.
 
     Args:
         port: the service's port.
-        trial: who asks.
+        folder: the folder of the trial that asks.
+        role: what it does: `trial`, `guard` or `restore`.
         wait_s: seconds to wait for another holder.
 
     Raises:
@@ -69,7 +70,9 @@ def locked(port: int, trial: str, *, wait_s: float = 0.0) -> Iterator[str | None
         died = _died(before)
         myself = identify(os.getpid())
         note = {
-            "trial": trial,
+            "trial": folder.name,
+            "folder": str(folder),
+            "role": role,
             "pid": os.getpid(),
             "started": myself.started if myself else 0,
             "boot": boot_id(),
@@ -106,21 +109,38 @@ def _take(descriptor: int, port: int, wait_s: float) -> None:
 def _busy(note: dict[str, Any], port: int) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(note.get("unix", time.time()))))
     holder = describe(_holder(note)) if note else "another process"
+    trial = note.get("trial", "?")
+    if note.get("role") in {"guard", "restore"}:
+        return f"the service on port {port} is being put back after trial {trial} ({holder}); wait for it"
     return (
-        f"trial {note.get('trial', '?')} is at work on the service on port {port} since {since} ({holder}); "
+        f"trial {trial} is at work on the service on port {port} since {since} ({holder}); "
         "wait for it, or end it with Ctrl-C"
     )
+
+
+def dead() -> list[tuple[int, Path]]:
+    """Return the port and folder of every trial of this machine that was killed while it held a service."""
+    found = []
+    for path in sorted(lock_folder().glob("port-*.lock")):
+        try:
+            note = json.loads(path.read_text(encoding="utf-8") or "{}")
+        except (OSError, ValueError):
+            continue
+        folder = _died(note) if isinstance(note, dict) else None
+        if folder is not None:
+            found.append((int(path.stem.removeprefix("port-")), folder))
+    return found
 
 
 def _holder(note: dict[str, Any]) -> ProcessId:
     return ProcessId(pid=int(note.get("pid", 0)), started=int(note.get("started", 0)), boot=str(note.get("boot", "")))
 
 
-def _died(note: dict[str, Any]) -> str | None:
+def _died(note: dict[str, Any]) -> Path | None:
     """Return the trial whose holder is gone (by pid, start time and boot) without having left in good order."""
-    if not note or is_alive(_holder(note)):
+    if not note.get("trial") or is_alive(_holder(note)):
         return None
-    return str(note.get("trial", "")) or None
+    return Path(str(note.get("folder") or note["trial"]))
 
 
 def _read(descriptor: int) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import os
 import re
 import shutil
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth.engines import engine as engine_named
-from draftworth.errors import RefusedError, UsageError
+from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.trials.ask import load_prompts
 from draftworth.trials.load import load
@@ -51,6 +52,7 @@ def prepare(path: Path) -> Prepared:
     config = load(path)
     work = config.workload
     prompts = load_prompts(work.source, work.categories, work.prompts_per_category)
+    _check_host(config)
     engine = engine_named(config.service.engine)
     plain = engine.without_placeholder(config.service.command)
     service = service_for(config.service, plain, stop_timeout_s=config.limits.stop_timeout_s)
@@ -62,6 +64,12 @@ def prepare(path: Path) -> Prepared:
     model_path = _check_model(model, config)
     _check_key(command, config)
     _check_port(command, config, plain_start=model is not None)
+    for arm in config.variants:
+        named = (arm.speculative_config or {}).get("model")
+        if isinstance(named, str):
+            _check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
+    if observed.running:
+        _check_served(config)
     version = engine.version_of(command, config.service.env)
     made = plan(config, observed, engine, version=version, prompts=len(prompts))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path)
@@ -73,6 +81,8 @@ def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
     search = {**os.environ, **config.service.env}.get("PATH")
     folder = config.service.cwd or Path()
     found = shutil.which(folder / program if "/" in program else program, path=search)
+    if found is None and (folder / program).is_file() and "/" in program:
+        raise RefusedError(f"service.command: {program}: is not executable; chmod +x it, or name its interpreter first")
     if found is None:
         raise RefusedError(
             f"service.command: {program}: no such program"
@@ -102,7 +112,27 @@ def _check_port(command: Sequence[str], config: "TrialConfig", *, plain_start: b
         )
 
 
-def _check_model(model: str | None, config: "TrialConfig") -> Path | None:
+def _check_host(config: "TrialConfig") -> None:
+    """Refuse a host that has no address here."""
+    try:
+        socket.getaddrinfo(config.service.host, config.service.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"service.host: {config.service.host!r} has no address: {error.strerror or error}") from None
+
+
+def _check_served(config: "TrialConfig") -> None:
+    """Refuse where the running service does not answer, or does not serve the model the file names."""
+    from draftworth.bench.run import served_models_sync  # noqa: PLC0415 - lazy: aiohttp
+
+    try:
+        served = served_models_sync(config.url)
+    except MeasureError as error:
+        raise RefusedError(f"the service runs but does not answer: {error}") from None
+    if config.service.model is not None and config.service.model not in served:
+        raise UsageError(f"service.model: {config.service.model!r} is not served; the service has: {', '.join(served)}")
+
+
+def _check_model(model: str | None, config: "TrialConfig", *, where: str = "service.command: the model") -> Path | None:
     """Return the model's folder where the command names one. Refuse where it names one that is not there."""
     if model is None:
         return None
@@ -113,5 +143,5 @@ def _check_model(model: str | None, config: "TrialConfig") -> Path | None:
         return path
     # `org/name` is a hub's name; anything that starts like a path is meant as one.
     if model.startswith(("/", "./", "../", "~")):
-        raise RefusedError(f"service.command: the model {model}: no such folder")
+        raise RefusedError(f"{where} {model}: no such folder")
     return None

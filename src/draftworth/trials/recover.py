@@ -1,12 +1,13 @@
 """Finishing what a killed trial left: used by `draftworth trial restore` and by the guard. Works from the journal."""
 
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import draftworth
 from draftworth.engines import engine as engine_named
-from draftworth.errors import NotRestoredError, UsageError
+from draftworth.errors import NotRestoredError, RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.services.base import Observed, ProcessId, Running
 from draftworth.services.processes import boot_id
@@ -21,7 +22,7 @@ from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.verdicts.base import Verdict
 
 
-def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str) -> str:
+def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str, role: str = "restore") -> str:
     """Restore the service of a trial whose process is gone, and write its record. Returns what was verified.
 
     Safe to call for any trial, any number of times. One whose restore was verified is only told so: what became of
@@ -32,6 +33,7 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str)
         say: takes progress.
         wait_s: seconds to wait for another trial or restore of the same service.
         by: who does it, for the record.
+        role: the same for who waits for the lock.
 
     Raises:
         RefusedError: the trial still runs, or another holds the service.
@@ -41,7 +43,7 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str)
     with Journal(folder / JOURNAL) as journal:
         config = TrialConfig.model_validate(begin_of(journal.events()).data["config"])
         interrupts = Interrupts(say, held=True)
-        with locked(config.service.port, folder.name, wait_s=wait_s), interrupts.installed():
+        with locked(config.service.port, folder, wait_s=wait_s, role=role), interrupts.installed():
             scene = _scene(folder, config, journal, say)
             verified = _verified(journal.events())
             if verified is not None:
@@ -68,7 +70,7 @@ def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[s
         service=service_for(config.service, command, stop_timeout_s=config.limits.stop_timeout_s),
         engine=engine,
         url=config.url,
-        model=config.service.model,
+        model=None,  # any served model proves that the service is back
         start_timeout_s=config.limits.start_timeout_s,
         say=say,
         mark=str(begin.data["mark"]),
@@ -124,6 +126,33 @@ def needs_restore(folder: Path) -> bool | None:
 def unfinished() -> list[Path]:
     """Return the trials that changed something and were never restored, oldest first."""
     return [folder for folder in all_trials() if (folder / JOURNAL).is_file() and needs_restore(folder)]
+
+
+def refuse_unfinished(port: int, died: Path | None) -> None:
+    """Refuse where an earlier trial of this service was killed and never restored.
+
+    Args:
+        port: the service's port.
+        died: the folder of the trial that died holding the service's lock, or None.
+    """
+    for folder in unfinished():
+        with Journal(folder / JOURNAL) as journal:
+            of = int(begin_of(journal.events()).data["config"]["service"]["port"])
+        if of == port:
+            raise RefusedError(
+                f"trial {folder.name} of the service on port {port} ended before it put the service back; "
+                f"run `draftworth trial restore {folder.name}` first"
+            )
+    if died is not None and died not in all_trials():
+        raise RefusedError(
+            f"trial {died.name} of the service on port {port} was killed before it put the service back; run "
+            f"`{elsewhere(died)}` first"
+        )
+
+
+def elsewhere(folder: Path) -> str:
+    """Return the command that restores a trial of another home."""
+    return f"DRAFTWORTH_HOME={shlex.quote(str(folder.parent.parent))} draftworth trial restore {folder.name}"
 
 
 def _write(folder: Path, reason: str, done: Restored | None, commands: tuple[str, ...]) -> None:

@@ -18,7 +18,7 @@ from draftworth.trials import record as records
 from draftworth.trials.base import Outcome
 from draftworth.trials.execute import Execution
 from draftworth.trials.guard import Guard, guarded
-from draftworth.trials.home import all_trials, new_trial
+from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Journal
@@ -29,7 +29,7 @@ from draftworth.trials.plan import Plan
 from draftworth.trials.prepare import Prepared, prepare
 from draftworth.trials.progress import Progress
 from draftworth.trials.record import TrialRecord, write_text
-from draftworth.trials.recover import begin_of, unfinished
+from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 from draftworth.trials.rows import write_rows
 
@@ -69,8 +69,8 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
     port = load(path).service.port
     folder = new_trial()
     try:
-        with locked(port, folder.name) as died:
-            _refuse_unfinished(port, died)
+        with locked(port, folder) as died:
+            refuse_unfinished(port, died)
             prepared = prepare(path)
             interrupts = Interrupts(lambda _: None)
             with Journal(folder / JOURNAL, create=True) as journal, guarded(folder) as guard:
@@ -79,7 +79,8 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
                 with interrupts.installed():
                     outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=guard, show=show)
                     return _finish(prepared, folder, outcome, began, began_unix)
-    except (UsageError, RefusedError):
+    except (UsageError, RefusedError, KeyboardInterrupt):
+        # A signal that gets here came before the trial was at work: nothing was changed.
         _remove_empty(folder)
         raise
 
@@ -142,7 +143,7 @@ def _execute(
             service=prepared.service,
             engine=prepared.engine,
             url=config.url,
-            model=config.service.model,
+            model=None,  # any served model proves that the service is back
             start_timeout_s=config.limits.start_timeout_s,
             say=progress.now,
             # Two trials of one second, in two homes, must not take each other's processes for theirs.
@@ -165,26 +166,6 @@ def _execute(
             guard=guard,
             started=started,
         ).run()
-
-
-def _refuse_unfinished(port: int, died: str | None) -> None:
-    """Refuse where an earlier trial of this service was killed and never restored."""
-    for folder in unfinished():
-        if _port_of(folder) == port:
-            raise RefusedError(
-                f"trial {folder.name} of the service on port {port} was killed before it put the service back; "
-                f"run `draftworth trial restore {folder.name}` first"
-            )
-    if died is not None and died not in {folder.name for folder in all_trials()}:
-        raise RefusedError(
-            f"trial {died} of the service on port {port} was killed, and its folder is not in this DRAFTWORTH_HOME; "
-            f"run `draftworth trial restore {died}` with the DRAFTWORTH_HOME it was started with"
-        )
-
-
-def _port_of(folder: Path) -> int:
-    with Journal(folder / JOURNAL) as journal:
-        return int(begin_of(journal.events()).data["config"]["service"]["port"])
 
 
 def _remove_empty(folder: Path) -> None:
