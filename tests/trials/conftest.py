@@ -89,12 +89,12 @@ class Case:
     def run(self) -> Result:
         return self.cli("trial", "run", str(self.file), "--json")
 
-    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start(self, *arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
         """Run the command line as a process of its own."""
         return subprocess.Popen(
             [sys.executable, "-m", "draftworth", *arguments],
             cwd=self.folder,
-            env={**os.environ, **self.env},
+            env={**os.environ, **self.env, **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

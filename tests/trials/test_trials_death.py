@@ -176,6 +176,15 @@ def test_killed_with_its_guard_a_person_restores(case: Case) -> None:
         again = case.cli("trial", "run", str(case.file))
         assert again.code == 2
         assert f"draftworth trial restore {case.trials()[0].name}" in again.err
+        assert case.cli("trial", "plan", str(case.file)).code == 2, "the plan says it too"
+        elsewhere = case.start("trial", "restore", env={"DRAFTWORTH_HOME": str(case.folder / "other")})
+        code, _, err = finish(elsewhere)
+        assert code == 2
+        assert f"DRAFTWORTH_HOME={case.home} draftworth trial restore {case.trials()[0].name}" in err
+        script = case.trials()[0] / "restore.sh"
+        by_hand = subprocess.run(["sh", str(script)], capture_output=True, text=True, check=False, timeout=20)
+        assert by_hand.returncode == 1, "the original must not be started beside the variant"
+        assert "the trial's own server still runs; first: kill -9 " in by_hand.stderr
         done = case.cli("trial", "restore")
         assert done.code == 0, done.err
         assert "has generated a token" in done.out

@@ -503,6 +503,29 @@ def test_a_wrong_model_name_does_not_wait_for_the_deadline(case: Case) -> None:
     assert time.monotonic() - began < 10
 
 
+def test_a_model_the_running_service_does_not_serve_is_refused(case: Case) -> None:
+    case.write()
+    text = case.file.read_text().replace(f"port = {case.port}\n", f'port = {case.port}\nmodel = "other"\n', 1)
+    case.file.write_text(text, encoding="utf-8")
+    with original(case.original_command(), case.port, case.folder) as pid:
+        result = case.run()
+        assert result.code == 1
+        assert "service.model: 'other' is not served; the service has: fake" in result.err
+        assert pids_with(f"script-{case.port}.json") == [pid]
+        assert case.trials() == []
+
+
+def test_a_host_without_an_address_and_a_draft_that_is_missing(case: Case) -> None:
+    case.write(arms=[("draft", {"method": "draft_model", "model": "/no/such/draft"})])
+    refused(case, 2, "arms: draft: speculative_config.model /no/such/draft: no such folder")
+    case.write()
+    text = case.file.read_text().replace(
+        f"port = {case.port}\n", f'port = {case.port}\nhost = "no.such.host.invalid"\n', 1
+    )
+    case.file.write_text(text, encoding="utf-8")
+    refused(case, 1, "service.host: 'no.such.host.invalid' has no address")
+
+
 def test_a_guard_that_cannot_start_refuses_the_trial(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     case.write()
     with original(case.original_command(), case.port, case.folder) as pid:
