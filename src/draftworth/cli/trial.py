@@ -150,7 +150,9 @@ def restore(
     if not folders:
         found = len(all_trials())
         print(
-            f"{found} trials in {trials_folder()}, every one restored; nothing to do." if found else f"No trials in {trials_folder()}."
+            f"{found} trials in {trials_folder()}, every one restored; nothing to do."
+            if found
+            else f"No trials in {trials_folder()}."
         )
     worst = 0
     for port, folder in dead():
