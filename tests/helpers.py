@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from draftworth.services.processes import family, identify
 
 FAKE = Path(__file__).parent / "fakes" / "openai_server.py"
 
@@ -55,6 +58,10 @@ def spawned(command: list[str], **options: Any) -> Iterator[int]:
     try:
         yield process.pid
     finally:
+        # With its workers: they share its session, and would live on for minutes.
+        for member in family(identify(process.pid), process.pid, None, ()):
+            with suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
         process.kill()
         process.wait()
 

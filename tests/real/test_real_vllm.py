@@ -6,8 +6,10 @@ Six starts of a real server in all, and one that fails. Nothing here is skipped:
 import json
 import os
 import random
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from draftworth.bench.run import healthy_sync
 from draftworth.bench.score import score_sync
 from draftworth.engines.install import InstalledEngine, ensure_model, install, vllm_cpu_env
 from draftworth.engines.install.machine import compiler_advice
-from draftworth.services.processes import listener
+from draftworth.services.processes import family, listener, session_of
 from draftworth.verdicts.output_check import judge
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
@@ -45,8 +47,13 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: InstalledEngin
     monkeypatch.setenv("DRAFTWORTH_HOME", str(found.home))
     monkeypatch.setenv("DRAFTWORTH_LOCKS", str(tmp_path / "locks"))
     yield found
-    for pid in found.processes():
-        subprocess.run(["kill", "-9", str(pid)], check=False)
+    # After a failed test: the workers of a killed vLLM live on under names and environments of their own.
+    holder = listener(found.port)
+    session = session_of(holder.pid) if holder else None
+    left = {process.pid for process in family(holder, session, None, ())} if holder else set()
+    for pid in {*left, *found.processes()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class Real(Case):
