@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from tests.helpers import fake_command, free_port, listening, pids_with, wait_for
 
 from draftworth import cli
+from draftworth.services.processes import family, listener
 from draftworth.trials.journal import Event, Journal
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
@@ -135,5 +136,8 @@ def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     for name, value in found.env.items():
         monkeypatch.setenv(name, value)
     yield found
-    for pid in pids_with(f"script-{found.port}.json"):
-        os.kill(pid, signal.SIGKILL)
+    holder = listener(found.port)
+    workers = family(holder, holder.pid, None, ()) if holder else set()
+    for pid in {*pids_with(f"script-{found.port}.json"), *(process.pid for process in workers)}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
