@@ -208,6 +208,20 @@ def test_killed_between_a_start_and_its_record_the_mark_finds_the_server(case: C
     case.nothing_left()
 
 
+def test_killed_after_its_restore_a_trial_owes_nothing(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its name stays on the machine's lock; neither this home nor another may take that for an outstanding restore.
+    case.write(QUICK, prompts=1)
+    with original(case.original_command(), case.port, case.folder):
+        assert killed_at(case, 24, "after")
+        wait_for(lambda: not _alive(guard_pid(case)), 30)
+        note = {"trial": case.trials()[0].name, "folder": str(case.trials()[0]), "pid": 1, "started": 1, "boot": "x"}
+        (case.folder / "locks" / f"port-{case.port}.lock").write_text(json.dumps(note), encoding="utf-8")
+        assert case.cli("trial", "restore").code == 0
+        monkeypatch.setenv("DRAFTWORTH_HOME", str(case.folder / "other"))
+        assert case.cli("trial", "restore").code == 0
+        assert case.cli("trial", "plan", str(case.file)).code == 0
+
+
 def test_a_killed_restore_is_finished_by_the_next(case: Case) -> None:
     case.write({**QUICK, "load_seconds": 1.5})
     with original(case.original_command(), case.port, case.folder) as pid:

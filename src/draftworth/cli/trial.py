@@ -143,8 +143,7 @@ def restore(
 ) -> int:
     """Finish what a killed trial left: end what it started, start the original, check that it generates."""
     from draftworth.trials.home import all_trials, find_trial, trials_folder  # noqa: PLC0415 - lazy
-    from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
-    from draftworth.trials.recover import elsewhere, recover, unfinished  # noqa: PLC0415 - lazy
+    from draftworth.trials.recover import elsewhere, left_elsewhere, recover, unfinished  # noqa: PLC0415 - lazy
 
     folders = [find_trial(trial)] if trial else unfinished()
     if not folders:
@@ -155,9 +154,9 @@ def restore(
             else f"No trials in {trials_folder()}."
         )
     worst = 0
-    for port, folder in dead():
+    for port, folder in left_elsewhere():
         # The lock is the machine's, the home is not: a trial of another folder may have died holding a service.
-        if trial is None and folder not in folders:
+        if trial is None:
             print(f"draftworth: port {port}: {folder.name} was killed: `{elsewhere(folder)}`", file=sys.stderr)
             worst = EXIT_REFUSED
     for folder in folders:

@@ -17,7 +17,7 @@ from draftworth.trials.home import all_trials
 from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
-from draftworth.trials.lock import locked
+from draftworth.trials.lock import dead, locked
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.verdicts.base import Verdict
 
@@ -143,11 +143,20 @@ def refuse_unfinished(port: int, died: Path | None) -> None:
                 f"trial {folder.name} of the service on port {port} ended before it put the service back; "
                 f"run `draftworth trial restore {folder.name}` first"
             )
-    if died is not None and died not in all_trials():
+    if died is not None and died not in all_trials() and needs_restore(died) is not False:
         raise RefusedError(
             f"trial {died.name} of the service on port {port} was killed before it put the service back; run "
             f"`{elsewhere(died)}` first"
         )
+
+
+def left_elsewhere() -> list[tuple[int, Path]]:
+    """Return the port and folder of every trial of another home that was killed holding a service and not restored.
+
+    One that was killed after its restore was verified has left its name on the lock, and nothing else.
+    """
+    mine = all_trials()
+    return [(port, folder) for port, folder in dead() if folder not in mine and needs_restore(folder) is not False]
 
 
 def elsewhere(folder: Path) -> str:
