@@ -250,8 +250,9 @@ def test_killed_at_random_moments(case: Case) -> None:
         with original(case.original_command(), case.port, case.folder) as pid:
             before = _argv(pid)
             tool = case.start("trial", "run", str(case.file), "--json")
-            wait_for(lambda: case.reached("01-measure"), 30)
-            time.sleep(rolls.uniform(0, 6))
+            # The newest trial must be this one, not the one before.
+            wait_for(lambda count=number + 1: len(case.trials()) == count and case.reached("01-measure"), 30)
+            time.sleep(rolls.uniform(0, 3))
             tool.kill()
             finish(tool)
             if number % 2:
