@@ -118,6 +118,10 @@ class Case:
         except Exception:  # noqa: BLE001 - the journal is being made
             return False
 
+    def begun(self, count: int, step: str) -> bool:
+        """Whether there are this many trials and the newest has reached a step."""
+        return len(self.trials()) == count and self.reached(step)
+
     def nothing_left(self) -> None:
         """Assert that no process of the server remains and the port is free."""
         wait_for(lambda: not pids_with(f"script-{self.port}.json"), what="no process is left")

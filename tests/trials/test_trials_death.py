@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -251,7 +252,7 @@ def test_killed_at_random_moments(case: Case) -> None:
             before = _argv(pid)
             tool = case.start("trial", "run", str(case.file), "--json")
             # The newest trial must be this one, not the one before.
-            wait_for(lambda count=number + 1: len(case.trials()) == count and case.reached("01-measure"), 30)
+            wait_for(partial(case.begun, number + 1, "01-measure"), 30)
             time.sleep(rolls.uniform(0, 3))
             tool.kill()
             finish(tool)
