@@ -90,24 +90,26 @@ def test_a_second_trial_is_refused_and_told_who() -> None:
         assert died is None, "a holder that left in good order is no dead one"
 
 
+def die_holding(port: int) -> None:
+    """Let another process take a service's lock and be killed while it holds it."""
+    code = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
+        "with locked(int(sys.argv[1]), Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(port)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
 @pytest.mark.usefixtures("locks")
 def test_a_lock_whose_holder_was_killed_is_taken_and_named() -> None:
-    code = (
-        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
-        "with locked(8000, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    die_holding(8000)
     with locked(8000, Path("/home/x/trials/next")) as died:
         assert died == Path("/home/x/trials/the-dead")
 
 
 @pytest.mark.usefixtures("locks")
 def test_a_refusal_because_of_a_dead_holder_does_not_forget_it() -> None:
-    code = (
-        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
-        "with locked(8000, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    die_holding(8000)
     for _ in range(2):
         with pytest.raises(RefusedError, match="the-dead died"):
             _refuse_because_of_the_dead()
@@ -139,11 +141,7 @@ def test_a_damaged_lock_file_is_no_obstacle(locks: Path) -> None:
 
 @pytest.mark.usefixtures("locks")
 def test_the_dead_of_every_home_are_known() -> None:
-    code = (
-        "import os, signal\nfrom pathlib import Path\nfrom draftworth.trials.lock import locked\n"
-        "with locked(8002, Path('/home/x/trials/the-dead')):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
+    die_holding(8002)
     with locked(8001, Path("/home/x/trials/alive")):
         assert dead() == [(8002, Path("/home/x/trials/the-dead"))]
 

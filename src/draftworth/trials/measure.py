@@ -96,7 +96,7 @@ def measure_block(
         send(some, greedy, block.check_rows)
     block.seconds = time.monotonic() - began
     failed = [row for row in block.rows if not row.ok]
-    if len(failed) > config.limits.failed_share * len(block.rows):
+    if failed and run.failed_share(block.rows) > config.limits.failed_share:
         raise MeasureError(
             f"{len(failed)} of {len(block.rows)} requests to {block.arm} failed, more than limits.failed_share allows; "
             f"the first: {failed[0].error}"
