@@ -40,6 +40,19 @@ class Code(StrEnum):
     OUTPUT_UNCHECKED = "output_unchecked"
     CONFOUNDED = "confounded"
     LEFTOVERS = "leftovers"
+    CLIENT_SATURATED = "client_saturated"
+    PREFIX_CACHE_WARMER = "prefix_cache_warmer"
+    PROMPTS_RANDOM = "prompts_random"
+    PROMPTS_REPEAT = "prompts_repeat"
+    IGNORE_EOS = "ignore_eos"
+    SYNTHETIC_ACCEPTANCE = "synthetic_acceptance"
+    BLOCK_DRIFT = "block_drift"
+    CLOCKS_CHANGED = "clocks_changed"
+    REQUESTS_RETRIED = "requests_retried"
+    ENDED_EARLY = "ended_early"
+    ARRIVALS_LATE = "arrivals_late"
+    LIMIT_NEVER_MET = "limit_never_met"
+    LENGTH_SHORT = "length_short"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -112,6 +125,65 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.CONFOUNDED: (
         "warning",
         "the arms differ in more than what was declared; part of the difference may come from this",
+    ),
+    Code.CLIENT_SATURATED: (
+        "warning",
+        "the client could not keep up, so its times are its own and not the server's; lower the concurrency, or run it "
+        "on a machine with a free core",
+    ),
+    Code.PREFIX_CACHE_WARMER: (
+        "warning",
+        "the server had more of the prompts in its prefix cache in one arm, which makes that arm look faster; repeat "
+        "with a fresh server in each arm, or with more prompts and one repeat",
+    ),
+    Code.PROMPTS_RANDOM: (
+        "warning",
+        "the prompts look like random tokens; drafters guess those worse than real text, so acceptance is understated: "
+        "measure with recorded traffic",
+    ),
+    Code.PROMPTS_REPEAT: (
+        "warning",
+        "the prompts repeat themselves like filler; drafters guess that better than real text, so acceptance is "
+        "overstated: measure with recorded traffic",
+    ),
+    Code.IGNORE_EOS: (
+        "warning",
+        "answers were forced past their end, where models repeat themselves; acceptance there is not your traffic's: "
+        "measure without ignore_eos",
+    ),
+    Code.SYNTHETIC_ACCEPTANCE: (
+        "warning",
+        "the server accepts drafts by a configured rate, not by what its model says; its text is meaningless and its "
+        "speed is a what-if: never adopt this arm",
+    ),
+    Code.BLOCK_DRIFT: (
+        "warning",
+        "an arm changed while it was measured; look for other load, clocks or heat, and repeat",
+    ),
+    Code.CLOCKS_CHANGED: (
+        "warning",
+        "the processor or the GPU changed its clocks, or throttled, between measurements; cool it or fix the clocks, "
+        "and repeat",
+    ),
+    Code.REQUESTS_RETRIED: (
+        "warning",
+        "requests that were sent again are answered but left out of every time; give the server room, or lower the load",
+    ),
+    Code.ENDED_EARLY: (
+        "info",
+        "the evidence was enough before everything planned was measured; the error rate is kept",
+    ),
+    Code.ARRIVALS_LATE: (
+        "warning",
+        "requests left later than they were due, so the load was lower than stated; lower the rate, or use a free core",
+    ),
+    Code.LIMIT_NEVER_MET: (
+        "warning",
+        "no request of an arm met the stated limits, so goodput has no ratio; state looser limits, or lower the load",
+    ),
+    Code.LENGTH_SHORT: (
+        "info",
+        "answers ended before the length the point asks for; the point is named by its limit, not by what was written",
     ),
     Code.LEFTOVERS: ("warning", "something of a stopped server stayed behind and was removed, or is named here"),
 }

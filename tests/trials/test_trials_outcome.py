@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
+from draftworth.bench.rows import write_rows
 from draftworth.engines.base import LogWarning, MetricsSnapshot, StartupFacts
 from draftworth.engines.vllm import VLLM
 from draftworth.errors import MeasureError, ServerDiedError, TrialError
@@ -26,7 +27,6 @@ from draftworth.trials.outcome import _best, make_record
 from draftworth.trials.plan import Kind, lines, plan
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.trials.restore import Restored
-from draftworth.trials.rows import write_rows
 from draftworth.trials.scoring import checked, score_all, spread
 from draftworth.verdicts.base import Interval, Verdict
 

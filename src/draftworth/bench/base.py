@@ -6,6 +6,7 @@ token ids, never from counting chunks: a chunk may carry many tokens.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 TokenSource = Literal["usage", "token_ids", "chunks"]
@@ -13,18 +14,40 @@ TokenSource = Literal["usage", "token_ids", "chunks"]
 
 
 @dataclass(frozen=True, slots=True)
+class Turn:
+    """A later turn of a conversation.
+
+    Attributes:
+        content: what the user says.
+        answer: what the assistant said to the turn before, where the source has it; None where it is the server's own
+            answer (of the first block that gave one, so that every arm is sent the same request).
+    """
+
+    content: str
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """One conversation to send.
 
     Attributes:
-        id: unique within a workload; pairs rows between arms.
+        id: unique within a workload; pairs rows between arms. Later turns have the ids `<id>#2`, `<id>#3`, …
         category: what kind of work it is.
-        messages: OpenAI chat messages.
+        messages: OpenAI chat messages of the first request; empty where `token_ids` are sent.
+        token_ids: a recorded prompt as token ids, sent to `/v1/completions` as it is.
+        turns: later turns of the conversation, each sent when the one before was answered.
+        max_tokens: most tokens of this answer, where that differs from the sampling's.
+        arrival_s: seconds after the first request of a recording at which this one came, where it was recorded.
     """
 
     id: str
     category: str
-    messages: tuple[Mapping[str, str], ...]
+    messages: tuple[Mapping[str, Any], ...] = ()
+    token_ids: tuple[int, ...] | None = None
+    turns: tuple[Turn, ...] = ()
+    max_tokens: int | None = None
+    arrival_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +68,77 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """What it takes to be let in by a server. Never part of a record; `repr` hides the values.
+
+    Attributes:
+        headers: sent with every request (`Authorization` for a key).
+        ca_file: PEM file of the authorities to believe instead of the system's, for a private one.
+    """
+
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A server to measure.
 
     Attributes:
-        base_url: without a trailing slash and without `/v1`, e.g. `http://127.0.0.1:8000`.
+        base_url: without a trailing slash and without `/v1`, e.g. `http://127.0.0.1:8000` or
+            `https://gateway.example/team-a`.
         model: the served model's name.
         token_timeout: seconds without any event of a stream after which the request has failed.
+        access: headers and certificates.
     """
 
     base_url: str
     model: str
     token_timeout: float = 120.0
+    access: Access = Access()
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A closed loop: `concurrency` requests are under way at any time; the next is sent when one ends."""
+
+    concurrency: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name of this load in tables."""
+        return f"{self.concurrency} at a time"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """An open loop: requests come at `rate` a second whatever the server does, as a seeded Poisson process.
+
+    The same seed gives the same arrival times, in every arm.
+    """
+
+    rate: float
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """The name of this load in tables."""
+        return f"{self.rate:g} a second"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Requests come at the times they were recorded at, `speed` times as fast."""
+
+    speed: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """The name of this load in tables."""
+        return "as recorded" if self.speed == 1 else f"as recorded, {self.speed:g} times as fast"
+
+
+Load = Closed | Open | Replay
 
 
 @dataclass(slots=True)
@@ -73,24 +155,78 @@ class RequestRow:
     category: str
     repeat: int
     started_unix: float
+    start: int = 1
+    """Which start of the arm's server answered, from 1: blocks of one start share what a restart draws anew."""
+    point: str = ""
+    """The point of a sweep: load, context and output length; empty where there is one."""
+    turn: int = 1
     ok: bool = False
     error: str | None = None
+    retries: int = 0
+    """How often the request was sent again. A row with retries is answered (`ok`) but enters no time."""
+    retry_reasons: str | None = None
+    late_ms: float | None = None
+    """Open loop: how much later than its arrival time the client sent it."""
     prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens the server took from its prefix cache, where it tells."""
     tokens: int | None = None
+    reasoning_tokens: int | None = None
+    """Of the tokens, those of the reasoning before the answer, where that can be told exactly."""
     first_chunk_tokens: int | None = None
     token_source: TokenSource | None = None
     chunks: int = 0
     ttft_ms: float | None = None
+    ttfa_ms: float | None = None
+    """Time to the first chunk of the answer itself, behind the reasoning."""
     decode_ms: float | None = None
     """From the first chunk with tokens to the last, in milliseconds."""
     tpot_ms: float | None = None
     e2e_ms: float | None = None
     finish_reason: str | None = None
+    tool_calls: int = 0
     text: str = ""
+    """The answer, without its reasoning."""
+    reasoning: str = ""
     prompt_token_ids: list[int] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     spec_stats: dict[str, Any] | None = None
     """The server's own per-request speculative figures, as sent."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the row's times count: it was answered, at the first attempt."""
+        return self.ok and self.retries == 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientHealth:
+    """How the client itself fared while it measured: whether the times are the server's.
+
+    Attributes:
+        wall_s: seconds of the measured window.
+        cpu_s: processor seconds this process used in it.
+        lag_ms: lateness of the client's own clock ticks, one each 50 ms: median, 99th percentile, largest.
+        late_ms: open loop: 99th percentile of how much later than due a request was sent; None in a closed loop.
+    """
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+    lag_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    late_ms: float | None = None
+
+
+@dataclass(slots=True)
+class Measured:
+    """One measured run.
+
+    Attributes:
+        rows: one a request, in the order in which they were planned; requests that were never sent are not there.
+        client: how the client fared.
+    """
+
+    rows: list[RequestRow]
+    client: ClientHealth
 
 
 @dataclass(frozen=True, slots=True)

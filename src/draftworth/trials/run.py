@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from draftworth.bench.rows import write_rows
 from draftworth.errors import DraftworthError, RefusedError, UsageError
 from draftworth.reports.markdown import report
 from draftworth.trials import record as records
@@ -31,7 +32,6 @@ from draftworth.trials.progress import Progress
 from draftworth.trials.record import TrialRecord, write_text
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
-from draftworth.trials.rows import write_rows
 
 if TYPE_CHECKING:
     from draftworth.services.base import ProcessId, Running

@@ -26,19 +26,30 @@ def write_rows(rows: Sequence[RequestRow], folder: Path) -> Path:
         "category": pa.string(),
         "repeat": pa.int32(),
         "started_unix": pa.float64(),
+        "start": pa.int32(),
+        "point": pa.string(),
+        "turn": pa.int32(),
         "ok": pa.bool_(),
         "error": pa.string(),
+        "retries": pa.int32(),
+        "retry_reasons": pa.string(),
+        "late_ms": pa.float64(),
         "prompt_tokens": pa.int32(),
+        "cached_tokens": pa.int32(),
         "tokens": pa.int32(),
+        "reasoning_tokens": pa.int32(),
         "first_chunk_tokens": pa.int32(),
         "token_source": pa.string(),
         "chunks": pa.int32(),
         "ttft_ms": pa.float64(),
+        "ttfa_ms": pa.float64(),
         "decode_ms": pa.float64(),
         "tpot_ms": pa.float64(),
         "e2e_ms": pa.float64(),
         "finish_reason": pa.string(),
+        "tool_calls": pa.int32(),
         "text": pa.string(),
+        "reasoning": pa.string(),
         "prompt_token_ids": pa.list_(pa.int32()),
         "token_ids": pa.list_(pa.int32()),
         "spec_stats": pa.string(),
@@ -52,7 +63,7 @@ def write_rows(rows: Sequence[RequestRow], folder: Path) -> Path:
         ]
         for name in names
     }
-    table = pa.table(columns, schema=pa.schema(list(types.items()), metadata={"schema_version": "1"}))
+    table = pa.table(columns, schema=pa.schema(list(types.items()), metadata={"schema_version": "2"}))
     path = folder / NAME
     temporary = path.with_name(f".{NAME}.partial")
     pq.write_table(table, temporary, compression="zstd")
