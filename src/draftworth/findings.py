@@ -128,33 +128,45 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     ),
     Code.CLIENT_SATURATED: (
         "warning",
-        "the client could not keep up, so its times are its own and not the server's; lower the concurrency, or run it "
-        "on a machine with a free core",
+        (
+            "the client could not keep up, so its times are its own and not the server's; lower the concurrency, "
+            "or run it on a machine with a free core"
+        ),
     ),
     Code.PREFIX_CACHE_WARMER: (
         "warning",
-        "the server had more of the prompts in its prefix cache in one arm, which makes that arm look faster; repeat "
-        "with a fresh server in each arm, or with more prompts and one repeat",
+        (
+            "the server had more of the prompts in its prefix cache in one arm, or at one point, which makes it look faster;"
+            " repeat with a fresh server in each arm, or with more prompts and one repeat"
+        ),
     ),
     Code.PROMPTS_RANDOM: (
         "warning",
-        "the prompts look like random tokens; drafters guess those worse than real text, so acceptance is understated: "
-        "measure with recorded traffic",
+        (
+            "the prompts look like random tokens; drafters guess those worse than real text, so acceptance is "
+            "understated: measure with recorded traffic"
+        ),
     ),
     Code.PROMPTS_REPEAT: (
         "warning",
-        "the prompts repeat themselves like filler; drafters guess that better than real text, so acceptance is "
-        "overstated: measure with recorded traffic",
+        (
+            "the prompts repeat themselves like filler; drafters guess that better than real text, so acceptance "
+            "is overstated: measure with recorded traffic"
+        ),
     ),
     Code.IGNORE_EOS: (
         "warning",
-        "answers were forced past their end, where models repeat themselves; acceptance there is not your traffic's: "
-        "measure without ignore_eos",
+        (
+            "answers were forced past their end, where models repeat themselves; acceptance there is not your "
+            "traffic's: measure without ignore_eos"
+        ),
     ),
     Code.SYNTHETIC_ACCEPTANCE: (
         "warning",
-        "the server accepts drafts by a configured rate, not by what its model says; its text is meaningless and its "
-        "speed is a what-if: never adopt this arm",
+        (
+            "the server accepts drafts by a configured rate, not by what its model says; its text is meaningless "
+            "and its speed is a what-if: never adopt this arm"
+        ),
     ),
     Code.BLOCK_DRIFT: (
         "warning",
@@ -162,12 +174,14 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     ),
     Code.CLOCKS_CHANGED: (
         "warning",
-        "the processor or the GPU changed its clocks, or throttled, between measurements; cool it or fix the clocks, "
-        "and repeat",
+        (
+            "the processor or the GPU changed its clocks, or throttled, between measurements; cool it or fix the "
+            "clocks, and repeat"
+        ),
     ),
     Code.REQUESTS_RETRIED: (
         "warning",
-        "requests that were sent again are answered but left out of every time; give the server room, or lower the load",
+        "requests that were sent again are answered but left out of every time; lower the load",
     ),
     Code.ENDED_EARLY: (
         "info",

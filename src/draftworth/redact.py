@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from draftworth.trials.config import TrialConfig
+    from draftworth.trials.endpoints.config import EndpointsTrial
 
 HIDDEN = "(hidden)"
 
@@ -143,6 +144,12 @@ def config(trial: "TrialConfig") -> dict[str, Any]:
         shown["env"] = environment(arm.env)
         shown["args"] = list(command(arm.args))
         shown["speculative_config"] = _nested(arm.speculative_config)
+    return data
+
+
+def endpoints(trial: "EndpointsTrial") -> dict[str, Any]:
+    """Return the file of a trial between servers that run already; it names variables and holds no secret."""
+    data: dict[str, Any] = trial.model_dump(mode="json")
     return data
 
 

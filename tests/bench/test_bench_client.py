@@ -1,15 +1,18 @@
 """One request against a scripted server: times, tokens and every way it can go wrong."""
 
 import asyncio
+import dataclasses
+import time
 from typing import Any
 
 import pytest
 from tests.fakes.openai_server import FakeServer, Script
 from tests.fakes.raw import raw_server
 
-from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench import client as client_module
+from draftworth.bench.base import Access, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.client import run_request
-from draftworth.bench.probes import new_session
+from draftworth.bench.http import Client
 
 PROMPT = Prompt("p-1", "coding", ({"role": "user", "content": "Say something long"},))
 
@@ -21,19 +24,32 @@ async def ask(
     times: int = 1,
     timeout_s: float = 5.0,
     model: str = "fake/model-1b",
+    prompt: Prompt = PROMPT,
+    retries: int = 0,
+    access: Access | None = None,
 ) -> list[RequestRow]:
-    target = Target(server.base_url, model, token_timeout=timeout_s)
-    async with new_session() as session:
+    target = Target(server.base_url, model, token_timeout=timeout_s, access=access or Access())
+    async with Client(server.base_url, target.access) as client:
         return [
-            await run_request(session, target, PROMPT, sampling or Sampling(), arm="base", block=3, repeat=i)
+            await run_request(
+                client, target, prompt, sampling or Sampling(), arm="base", block=3, repeat=i, retries=retries
+            )
             for i in range(times)
         ]
 
 
-def once(script: Script, sampling: Sampling | None = None, **kwargs: Any) -> RequestRow:
+def once(
+    script: Script,
+    sampling: Sampling | None = None,
+    *,
+    prompt: Prompt = PROMPT,
+    retries: int = 0,
+    access: Access | None = None,
+    **kwargs: Any,
+) -> RequestRow:
     async def go() -> RequestRow:
         async with FakeServer(script, **kwargs) as server:
-            return (await ask(server, sampling))[0]
+            return (await ask(server, sampling, prompt=prompt, retries=retries, access=access))[0]
 
     return asyncio.run(go())
 
@@ -107,10 +123,16 @@ def test_ignore_eos_writes_to_the_limit() -> None:
 def test_reasoning_and_tool_calls_are_measured() -> None:
     plain = once(Script(token_ms=1), Sampling(max_tokens=20))
     thinking = once(Script(token_ms=1, reasoning_field="reasoning_content"), Sampling(max_tokens=20))
-    assert thinking.text == plain.text
+    assert thinking.reasoning + thinking.text == plain.text
+    assert len(thinking.reasoning.split()) == thinking.reasoning_tokens == 8
     assert thinking.chunks == 20
+    assert thinking.ttfa_ms is not None
+    assert thinking.ttft_ms is not None
+    assert thinking.ttfa_ms > thinking.ttft_ms + 5  # seven tokens more at 1 ms
+    assert plain.ttfa_ms == plain.ttft_ms
+    assert plain.reasoning_tokens is None
     calling = once(Script(token_ms=1, tool_calls=True, token_ids=False), Sampling(max_tokens=20))
-    assert (calling.chunks, calling.text) == (20, "")
+    assert (calling.chunks, calling.text, calling.tool_calls) == (20, "", 1)
     assert calling.tpot_ms is not None
 
 
@@ -219,8 +241,8 @@ def test_nobody_listening() -> None:
     async def go() -> RequestRow:
         async with FakeServer() as server:
             base_url = server.base_url
-        async with new_session() as session:
-            return await run_request(session, Target(base_url, "m"), PROMPT, Sampling(), arm="a", block=0, repeat=0)
+        async with Client(base_url) as client:
+            return await run_request(client, Target(base_url, "m"), PROMPT, Sampling(), arm="a", block=0, repeat=0)
 
     row = asyncio.run(go())
     assert not row.ok
@@ -253,9 +275,9 @@ async def raw(reply: bytes) -> RequestRow:
         writer.write(reply)
         await writer.drain()
 
-    async with raw_server(handle) as base_url, new_session() as session:
+    async with raw_server(handle) as base_url, Client(base_url) as client:
         target = Target(base_url, "m", token_timeout=2.0)
-        return await run_request(session, target, PROMPT, Sampling(), arm="a", block=0, repeat=0)
+        return await run_request(client, target, PROMPT, Sampling(), arm="a", block=0, repeat=0, retries=0)
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
@@ -284,9 +306,9 @@ def test_comments_do_not_keep_a_dead_stream_alive() -> None:
             await asyncio.sleep(0.02)
 
     async def go() -> RequestRow:
-        async with raw_server(pings) as base_url, new_session() as session:
+        async with raw_server(pings) as base_url, Client(base_url) as client:
             target = Target(base_url, "m", token_timeout=0.2)
-            return await run_request(session, target, PROMPT, Sampling(), arm="a", block=0, repeat=0)
+            return await run_request(client, target, PROMPT, Sampling(), arm="a", block=0, repeat=0)
 
     assert asyncio.run(go()).error == "no event for 0.2 s"
 
@@ -309,6 +331,13 @@ def test_an_error_page_is_cut_to_one_short_line() -> None:
     assert "\n" not in row.error
 
 
+def test_what_the_server_said_before_it_broke_off_is_kept() -> None:
+    head = HEAD.replace(b"connection: close", b"transfer-encoding: chunked")
+    event = b'data: {"error":{"message":"EngineCore died"}}\n\n'
+    row = asyncio.run(raw(head + b"%x\r\n%s\r\n" % (len(event), event)))  # and no last chunk
+    assert row.error == "the server failed in the stream: EngineCore died"
+
+
 def test_an_old_style_error_event_is_understood() -> None:
     row = asyncio.run(raw(HEAD + b'data: {"object":"error","message":"out of memory","code":500}\n\n'))
     assert row.error == "the server failed in the stream: out of memory"
@@ -319,3 +348,148 @@ def test_what_is_no_http_is_a_row_too() -> None:
     assert not row.ok
     assert row.error
     assert "\n" not in row.error
+
+
+def test_recorded_token_ids_are_sent_as_they_are() -> None:
+    async def go() -> tuple[RequestRow, tuple[str, dict[str, Any]]]:
+        async with FakeServer(Script(token_ms=1, tokens_per_chunk=(3,))) as server:
+            prompt = Prompt("p", "c", token_ids=(1, 1000, 1001), max_tokens=7)
+            (row,) = await ask(server, Sampling(max_tokens=50), prompt=prompt)
+            return row, server.requests[0]
+
+    row, (path, body) = asyncio.run(go())
+    assert path == "/v1/completions"
+    assert body["prompt"] == [1, 1000, 1001]
+    assert body["max_tokens"] == 7
+    assert "messages" not in body
+    assert (row.ok, row.tokens, row.chunks) == (True, 7, 3)  # 1 + 3 + 3
+    assert row.prompt_token_ids == [1, 1000, 1001]
+    assert len(row.text.split()) == 7
+    assert row.tpot_ms is not None
+
+
+def test_what_usage_tells_is_kept() -> None:
+    row = once(
+        Script(token_ms=0, reasoning_field="reasoning", token_ids=False, usage_details=True), Sampling(max_tokens=20)
+    )
+    assert (row.reasoning_tokens, row.prompt_tokens, row.cached_tokens) == (8, 7, 6)
+
+
+def test_a_buffered_tool_call_has_no_tpot_rather_than_a_wrong_one() -> None:
+    # 3 tokens, then 17 in one chunk. Without ids nobody can tell how many came first: 3 or 1.
+    script = Script(token_ms=1, tool_calls=True, buffered=True, first_chunk_tokens=3, token_ids=False)
+    row = once(script, Sampling(max_tokens=20))
+    assert (row.ok, row.tokens, row.chunks) == (True, 20, 2)
+    assert row.first_chunk_tokens is None
+    assert row.tpot_ms is None
+    told = once(dataclasses.replace(script, continuous_usage=True), Sampling(max_tokens=20))
+    assert told.first_chunk_tokens == 3
+    assert told.tpot_ms == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize("retry_after", ["0", "Thu, 01 Jan 1970 00:00:00 GMT"])
+def test_a_busy_server_is_asked_again(retry_after: str) -> None:
+    row = once(Script(token_ms=0, busy=(429, 503), retry_after=retry_after), retries=2)
+    assert (row.ok, row.retries, row.retry_reasons) == (True, 2, "HTTP 429, HTTP 503")
+    assert not row.timed
+    assert row.ttft_ms is not None
+    assert row.ttft_ms < 400  # of the attempt that was answered
+
+
+def test_without_a_header_the_wait_is_half_a_second_and_doubles() -> None:
+    began = time.perf_counter()
+    row = once(Script(token_ms=0, busy=(502, 504)), retries=2)
+    assert row.ok
+    assert 1.5 <= time.perf_counter() - began < 3
+    assert [client_module._wait(header, 2) for header in ("7", "3600", "-1", "nan", "soon")] == [7, 10, 0, 0.5, 2]
+
+
+def test_a_server_that_stays_busy_is_one_failed_row() -> None:
+    row = once(Script(busy=(429,) * 9, retry_after="0"), retries=2)
+    assert (row.ok, row.retries) == (False, 2)
+    assert row.error == "HTTP 429: try again later (sent 3 times)"
+    assert once(Script(busy=(429,))).error == "HTTP 429: try again later"
+
+
+def test_no_other_status_is_asked_again() -> None:
+    row = once(Script(busy=(418,)), retries=2)
+    assert (row.ok, row.retries, row.error) == (False, 0, "HTTP 418: try again later")
+
+
+def test_a_key_is_sent_and_its_lack_is_explained() -> None:
+    script = Script(token_ms=0, api_key="s3cret")
+    assert once(script, access=Access(headers={"Authorization": "Bearer s3cret"})).ok
+    lacking, wrong = once(script), once(script, access=Access(headers={"authorization": "Bearer guess"}))
+    assert lacking.error == (
+        "HTTP 401: Unauthorized; it asks for a key: set service.api_key_env (or --api-key-env) to the variable that "
+        "holds it"
+    )
+    assert wrong.error is not None
+    assert wrong.error.startswith("HTTP 401: Unauthorized; it does not accept the key")
+
+
+def test_several_answers_in_one_stream_are_refused() -> None:
+    row = asyncio.run(raw(HEAD + b'data: {"choices":[{"index":1,"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n'))
+    assert (row.ok, row.error) == (
+        False,
+        "n > 1: the answer has several choices; their tokens share one stream and cannot be timed",
+    )
+
+
+@pytest.mark.parametrize("inside", [b"\xff", b"\xe6\xbc"])
+def test_what_is_no_utf8_is_one_line(inside: bytes) -> None:
+    row = asyncio.run(raw(HEAD + b'data: {"choices":[{"delta":{"content":"' + inside + b'"}}]}\n\n'))
+    assert row.error is not None
+    assert row.error.startswith("malformed event (")
+    assert "\n" not in row.error
+
+
+def test_characters_may_be_cut_anywhere() -> None:
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD)
+        for byte in 'data: {"choices":[{"delta":{"content":"漢🙂"},"finish_reason":"stop"}]}\n\n'.encode():
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async def go() -> RequestRow:
+        async with raw_server(drip) as base_url, Client(base_url) as client:
+            return await run_request(client, Target(base_url, "m"), PROMPT, Sampling(), arm="a", block=0, repeat=0)
+
+    assert asyncio.run(go()).text == "漢🙂"
+
+
+def test_a_compressed_stream_is_refused() -> None:
+    head = HEAD.replace(b"connection", b"content-encoding: gzip\r\nconnection")
+    row = asyncio.run(raw(head + b"\x1f\x8b"))
+    assert row.error == "the stream is compressed, although the request asked for it as it is"
+
+
+def test_a_redirect_is_not_followed_but_named() -> None:
+    head = b"HTTP/1.1 307 Temporary Redirect\r\nlocation: https://elsewhere/v1\r\ncontent-length: 0\r\n\r\n"
+    row = asyncio.run(raw(head))
+    assert row.error == (
+        "HTTP 307: it redirects to https://elsewhere/v1, which is not followed; use that address instead"
+    )
+
+
+def test_an_answer_that_is_not_ended_by_the_server_is_ended_by_its_done() -> None:
+    async def keeps_open(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEAD + b'data: {"choices":[{"delta":{"content":"a"}}]}\n\ndata: [DONE]\n\n')
+        await writer.drain()
+        await reader.read(100_000)
+        await reader.read()
+
+    async def go() -> tuple[RequestRow, float]:
+        async with raw_server(keeps_open) as base_url, Client(base_url) as client:
+            began = time.perf_counter()
+            row = await run_request(client, Target(base_url, "m"), PROMPT, Sampling(), arm="a", block=0, repeat=0)
+            return row, time.perf_counter() - began
+
+    row, took = asyncio.run(go())
+    assert (row.ok, row.text) == (True, "a")
+    assert took < 1
+    assert row.e2e_ms is not None
+    assert row.e2e_ms < 100  # to [DONE], not to when the client gave up waiting

@@ -50,7 +50,7 @@ async def stream_of(server: FakeServer, body: dict[str, Any]) -> list[bytes]:
 
 def rows_of(server: FakeServer, tokens: int = 12, prompts: tuple[Prompt, ...] = PROMPTS) -> list[RequestRow]:
     target = Target(server.base_url, "fake/model-1b")
-    return run.measure_sync(target, prompts, Sampling(max_tokens=tokens), arm="a", block=0, warmup=0)
+    return run.measure_sync(target, prompts, Sampling(max_tokens=tokens), arm="a", block=0, warmup=0).rows
 
 
 def counters(server: FakeServer) -> dict[str, float]:
@@ -287,7 +287,7 @@ def test_a_speculating_start_says_so(tmp_path: Path) -> None:
             arm="v",
             block=0,
             warmup=0,
-        )
+        ).rows
         assert row.spec_stats is not None
         assert row.spec_stats["per_step_accepted"] == [2, 2]
 
@@ -325,7 +325,7 @@ def test_a_server_can_die_in_a_request(tmp_path: Path, die_at: str) -> None:
     with process(tmp_path, Script(**STILL, die_at=die_at, exit_code=9)) as server:
         server.ready()
         target = Target(server.base_url, "fake/model-1b")
-        rows = run.measure_sync(target, PROMPTS, Sampling(max_tokens=4), arm="a", block=0, warmup=0)
+        rows = run.measure_sync(target, PROMPTS, Sampling(max_tokens=4), arm="a", block=0, warmup=0).rows
         assert [row.ok for row in rows] == ([False] * 3 if die_at == "first_request" else [True, False, False])
         assert server.popen.wait(5) == 9
 

@@ -39,7 +39,7 @@ def written_and_scored(
     """Let one server write and another one score."""
     with serving(writer, speculative_config={"num_speculative_tokens": 3}) as server:
         target = Target(server.base_url, "fake/model-1b")
-        rows = run.measure_sync(target, PROMPTS, Sampling(max_tokens=tokens), arm="v", block=0)
+        rows = run.measure_sync(target, PROMPTS, Sampling(max_tokens=tokens), arm="v", block=0).rows
     with serving(judge) as server:
         return score.score_sync(Target(server.base_url, "fake/model-1b"), rows, max_positions=max_positions)
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from draftworth.bench.base import RequestRow
 from draftworth.bench.sse import DONE, SseParser, decode
@@ -14,11 +16,11 @@ RECORDED = Path(__file__).parent / "data" / "vllm-0.32-stream.txt"
 
 
 def row_of(events: list[tuple[float, dict[str, Any]]], started: float = 100.0) -> RequestRow:
-    timer = StreamTimer(started)
+    timer = StreamTimer()
     for at, event in events:
         timer.add(at, decode(json.dumps(event).encode()))
     row = RequestRow(arm="a", block=0, prompt_id="p", category="c", repeat=0, started_unix=0.0)
-    timer.fill(row, events[-1][0])
+    timer.fill(row, started=started, ended=events[-1][0])
     return row
 
 
@@ -130,13 +132,15 @@ def test_reasoning_is_output(name: str) -> None:
     think = {"choices": [{"delta": {name: "hm "}}]}
     row = row_of([(100.1, think), (100.2, think), (100.3, piece("so", finish="stop"))])
     assert row.ttft_ms == pytest.approx(100)
-    assert row.text == "hm hm so"
+    assert (row.reasoning, row.text) == ("hm hm ", "so")
+    assert row.ttfa_ms == pytest.approx(300)
     assert row.chunks == 3
+    assert row.reasoning_tokens is None  # no ids, no usage: chunks are not tokens
 
 
 def test_both_names_of_the_reasoning_are_one_text() -> None:
     row = row_of([(100.1, {"choices": [{"delta": {"reasoning": "a", "reasoning_content": "a"}}]})])
-    assert row.text == "a"
+    assert (row.reasoning, row.text, row.ttfa_ms) == ("a", "", None)
 
 
 def test_tool_calls_are_output_but_no_text() -> None:
@@ -157,11 +161,11 @@ def test_no_output_at_all_measures_nothing() -> None:
 def test_a_stream_recorded_from_vllm() -> None:
     events = SseParser().feed(RECORDED.read_bytes())
     assert events.pop() == DONE
-    timer = StreamTimer(0.0)
+    timer = StreamTimer()
     for i, event in enumerate(events):
         timer.add(i * 0.1, decode(event))
     row = RequestRow(arm="a", block=0, prompt_id="p", category="c", repeat=0, started_unix=0.0)
-    timer.fill(row, 1.0)
+    timer.fill(row, started=0.0, ended=1.0)
     # By eye: a role chunk, then 1 + 1 + 1 + 6 + 6 tokens and the end token in a chunk without text.
     assert row.text == "One two three four, one two three four, one two three four."
     assert row.token_ids == [2705, 827, 1296, 1876, 28, 582, 827, 1296, 1876, 28, 582, 827, 1296, 1876, 30, 2]
@@ -171,3 +175,174 @@ def test_a_stream_recorded_from_vllm() -> None:
     assert row.finish_reason == "stop"
     assert row.spec_stats is not None
     assert row.spec_stats["num_draft_tokens"] == 15
+
+
+def counted(event: dict[str, Any], tokens: int) -> dict[str, Any]:
+    return {**event, "usage": {"prompt_tokens": 3, "completion_tokens": tokens}}
+
+
+def test_continuous_usage_counts_the_first_chunk_without_ids() -> None:
+    # 4 tokens first, 12 at the end: 8 in 80 ms. Taking the first chunk for one token would say 80/11.
+    row = row_of(
+        [
+            (100.1, counted(ROLE, 0)),
+            (100.2, counted(piece(), 4)),
+            (100.24, counted(piece(), 9)),
+            (100.28, counted(piece(finish="stop"), 12)),
+            (100.28, usage(12)),
+        ]
+    )
+    assert (row.tokens, row.first_chunk_tokens) == (12, 4)
+    assert row.tpot_ms == pytest.approx(10)
+
+
+def test_usage_on_the_last_chunk_alone_says_nothing_of_the_first() -> None:
+    row = row_of([(100.1, piece()), (100.2, piece()), (100.3, counted(piece(finish="stop"), 5))])
+    assert (row.tokens, row.first_chunk_tokens) == (5, 1)
+    assert row.tpot_ms == pytest.approx(50)
+
+
+def think(ids: list[int] | None = None, text: str = "hm ") -> dict[str, Any]:
+    return {"choices": [{"delta": {"reasoning": text}, "token_ids": ids}]}
+
+
+def test_reasoning_tokens_come_from_the_ids_of_its_chunks() -> None:
+    # <think> (1), 2 + 3 tokens, one whose character is not whole yet (1), 1 more, </think> (1), then the answer.
+    row = row_of(
+        [
+            (100.1, {"choices": [{"delta": {}, "token_ids": [90]}]}),
+            (100.2, think([1, 2])),
+            (100.3, think([3, 4, 5])),
+            (100.4, {"choices": [{"delta": {"content": ""}, "token_ids": [6]}]}),
+            (100.5, think([7])),
+            (100.6, {"choices": [{"delta": {}, "token_ids": [91]}]}),
+            (100.7, piece("so", [8, 9], "stop")),
+            (100.7, usage(11)),
+        ]
+    )
+    assert row.reasoning_tokens == 7
+    assert row.ttft_ms == pytest.approx(100)
+    assert row.ttfa_ms == pytest.approx(700)
+    assert row.first_chunk_tokens == 1
+
+
+def test_a_chunk_of_both_kinds_leaves_the_reasoning_uncounted() -> None:
+    both = {"choices": [{"delta": {"reasoning": "hm", "content": "so"}, "token_ids": [3, 4]}]}
+    row = row_of([(100.1, think([1, 2])), (100.2, both), (100.3, piece("!", [5], "stop"))])
+    assert row.reasoning_tokens is None
+    assert (row.reasoning, row.text) == ("hm hm", "so!")
+    assert row.ttfa_ms == pytest.approx(200)
+
+
+def test_the_servers_own_count_of_reasoning_wins_unless_it_is_a_placeholder() -> None:
+    def closing(reasoning: int) -> dict[str, Any]:
+        details = {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+        more = {"prompt_tokens_details": {"cached_tokens": 2, "audio_tokens": None}}
+        return {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, **details, **more}}
+
+    told = row_of([(100.1, think([1])), (100.2, piece("a", [2, 3, 4], "stop")), (100.2, closing(2))])
+    assert (told.reasoning_tokens, told.cached_tokens) == (2, 2)
+    zero = row_of([(100.1, think([1])), (100.2, piece("a", [2, 3, 4], "stop")), (100.2, closing(0))])
+    assert zero.reasoning_tokens == 1
+    none = row_of([(100.1, piece("a", [1, 2, 3, 4], "stop")), (100.2, closing(0))])
+    assert none.reasoning_tokens == 0
+
+
+def call(index: int, text: str, name: str | None = None) -> dict[str, Any]:
+    entry = {"index": index, "function": {"name": name, "arguments": text}}
+    return {"choices": [{"delta": {"tool_calls": [entry]}}]}
+
+
+def test_tool_calls_are_counted_by_their_index() -> None:
+    row = row_of(
+        [(100.1, piece("Let me")), (100.2, call(0, "", "find")), (100.3, call(0, "{")), (100.4, call(1, "{}"))]
+    )
+    assert (row.tool_calls, row.chunks, row.text) == (2, 4, "Let me")
+    assert row.ttfa_ms == pytest.approx(100)
+
+
+def test_a_call_behind_the_reasoning_is_the_answer() -> None:
+    row = row_of([(100.1, think([1])), (100.3, call(0, "{", "find"))])
+    assert row.ttfa_ms == pytest.approx(300)
+
+
+def test_a_call_held_back_by_the_server_has_no_tpot() -> None:
+    # The parser of the server let go of 60 tokens in two chunks; how many came first is unknown.
+    row = row_of([(100.1, call(0, "", "find")), (100.9, call(0, "{...}")), (100.9, usage(60))])
+    assert (row.tokens, row.first_chunk_tokens, row.tpot_ms) == (60, None, None)
+    assert row.decode_ms == pytest.approx(800)
+    # Everything in one chunk at the end: there is nothing to divide.
+    row = row_of([(100.9, call(0, "{...}", "find")), (100.9, usage(60))])
+    assert (row.tool_calls, row.tpot_ms) == (1, None)
+
+
+def test_a_completion_is_text_and_brings_its_prompt_in_the_choice() -> None:
+    first = {"choices": [{"index": 0, "text": "a", "token_ids": [4], "prompt_token_ids": [1, 2]}]}
+    last = {"choices": [{"index": 0, "text": " b c", "token_ids": [5, 6], "finish_reason": "length"}]}
+    row = row_of([(100.1, first), (100.2, last)])
+    assert (row.text, row.token_ids, row.prompt_token_ids, row.prompt_tokens) == ("a b c", [4, 5, 6], [1, 2], 2)
+    assert row.tpot_ms == pytest.approx(50)
+
+
+SHAPE = st.sampled_from(["content", "reasoning", "role", "empty", "ids only", "call"])
+
+
+@given(
+    chunks=st.lists(
+        st.tuples(st.integers(min_value=0, max_value=3), SHAPE, st.integers(min_value=1, max_value=5)), max_size=25
+    ),
+    usage_on=st.sampled_from(["none", "last", "every"]),
+    with_ids=st.booleans(),
+)
+def test_any_mixture_of_chunks_is_counted_as_by_hand(
+    chunks: list[tuple[int, str, int]], usage_on: str, *, with_ids: bool
+) -> None:
+    """A naive reference: tokens, the first read's tokens and times, worked out from the plan of the stream."""
+    at, sent = 100.0, 0
+    events: list[tuple[float, dict[str, Any]]] = [(at, ROLE)]
+    outputs: list[tuple[float, int, int, str]] = []  # time, tokens, tokens up to here, shape
+    for pause, shape, size in chunks:
+        at += pause
+        carries = shape not in ("role", "empty") and (with_ids or shape != "ids only")
+        if carries:
+            sent += size
+            outputs.append((at, size, sent, shape))
+        deltas: dict[str, dict[str, Any]] = {
+            "content": {"content": "x"},
+            "reasoning": {"reasoning": "y"},
+            "role": {"role": "assistant", "content": ""},
+            "call": {"tool_calls": [{"index": 0, "function": {"arguments": "z"}}]},
+        }
+        choice: dict[str, Any] = {"index": 0, "delta": deltas.get(shape, {})}
+        if with_ids and carries:
+            choice["token_ids"] = [7] * size
+        event: dict[str, Any] = {"choices": [choice]}
+        if usage_on == "every":
+            event = counted(event, sent)
+        events.append((at, event))
+    if usage_on != "none":
+        events.append((at, usage(sent)))
+    row = row_of(events)
+    assert row.chunks == len(outputs)
+    shapes = [shape for _, _, _, shape in outputs]
+    assert (len(row.text), len(row.reasoning)) == (shapes.count("content"), shapes.count("reasoning"))
+    if not outputs:
+        assert (row.ttft_ms, row.tpot_ms) == (None, None)
+        return
+    first_at, last_at = outputs[0][0], outputs[-1][0]
+    first = [entry for entry in outputs if entry[0] == first_at]
+    assert row.ttft_ms == pytest.approx((first_at - 100) * 1000)
+    answers = [when for when, _, _, shape in outputs if shape in ("content", "call")]
+    assert row.ttfa_ms == (pytest.approx((answers[0] - 100) * 1000) if answers else None)
+    exact = with_ids or usage_on == "every"
+    assert row.tokens == (sent if with_ids or usage_on != "none" else len(outputs))
+    if exact:
+        assert row.first_chunk_tokens == first[-1][2]
+        rest = sent - first[-1][2]
+        assert row.tpot_ms == (pytest.approx((last_at - first_at) * 1000 / rest) if last_at > first_at else None)
+    elif usage_on == "last" and at == first_at:
+        assert row.first_chunk_tokens == sent  # everything came with the first read
+    elif any(entry[3] == "call" for entry in first) and (row.tokens or 0) > len(outputs) + 1:
+        assert (row.first_chunk_tokens, row.tpot_ms) == (None, None)
+    else:
+        assert row.first_chunk_tokens == len(first)

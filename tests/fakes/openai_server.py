@@ -6,6 +6,7 @@ where the test is synchronous. The shapes of answers, streams and /metrics are t
 """
 
 import asyncio
+import dataclasses
 import os
 import signal
 import socket
@@ -28,6 +29,8 @@ def main(argv: list[str] | None = None) -> int:
     args = startup.arguments(sys.argv[1:] if argv is None else argv)
     config: dict[str, Any] | None = args.speculative_config
     args.script = script = args.script.effective(speculating=config is not None)
+    if args.api_key:
+        args.script = script = dataclasses.replace(script, api_key=args.api_key)
     if script.ignore_sigterm:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:

@@ -12,8 +12,9 @@ from typing import Any
 class Script:
     """Every behaviour of the fake server; all fields optional.
 
-    Request numbers count POSTs to /v1/chat/completions from 1, warm-ups included. Zero or None switches a
-    behaviour off. `speculating` holds fields that replace these when the server got `--speculative-config`.
+    Request numbers count POSTs to /v1/chat/completions and streams of /v1/completions from 1, warm-ups included.
+    Zero or None switches a behaviour off. `speculating` holds fields that replace these when the server got
+    `--speculative-config`.
     """
 
     # Speed. The time between two chunks is token_ms times the tokens of the later one, so TPOT is token_ms.
@@ -55,6 +56,12 @@ class Script:
     reasoning_tokens: int = 8
     tool_calls: bool = False
     """Everything is written as the arguments of one tool call."""
+    buffered: bool = False
+    """All but the first chunk's worth is held back and sent as one chunk when the last token is there."""
+    continuous_usage: bool = False
+    """Usage so far on every chunk."""
+    usage_details: bool = False
+    """The closing usage tells the reasoning's tokens, and that all but one of the prompt's were cached."""
 
     # Speculation as the server tells it.
     draft_every: int = 1
@@ -90,6 +97,12 @@ class Script:
     """Child processes in its session that ignore SIGTERM."""
 
     # Failures of requests.
+    busy: tuple[int, ...] = ()
+    """HTTP statuses that the first chat requests are answered with, one each."""
+    retry_after: str | None = None
+    """The header of those answers."""
+    api_key: str | None = None
+    """Everything below /v1 asks for it."""
     error_every: int = 0
     """HTTP 500."""
     reset_every: int = 0
@@ -116,6 +129,7 @@ class Script:
         values = dict(data)
         chunk = values.get("tokens_per_chunk", (1,))
         values["tokens_per_chunk"] = (chunk,) if isinstance(chunk, int) else tuple(chunk)
+        values["busy"] = tuple(values.get("busy", ()))
         return cls(**values)
 
     @classmethod

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 import socket
-import struct
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Self
 
 from aiohttp import web
+from tests.fakes import replies
 from tests.fakes.metrics import Metrics
 from tests.fakes.model import PseudoModel, encode, encode_chat
 from tests.fakes.script import Script
@@ -23,6 +24,7 @@ class FakeServer:
     Attributes:
         base_url: where it listens.
         requests: every POST so far: path and decoded body.
+        headers: those of every request so far.
         metrics: its counters.
     """
 
@@ -36,6 +38,7 @@ class FakeServer:
         spec_stats: str = "none",
         log_stats: bool = True,
         die: Callable[[], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         config = None if speculative_config is None else dict(speculative_config)
         self.script = (script or Script()).effective(speculating=config is not None)
@@ -46,7 +49,9 @@ class FakeServer:
         self.metrics = Metrics(self.script.engines, self.k)
         self.model = PseudoModel(self.script)
         self.requests: list[tuple[str, dict[str, Any]]] = []
+        self.headers: list[dict[str, str]] = []
         self.base_url = ""
+        self._tls = tls
         self._log_stats = log_stats
         self._die = die
         self._dead = False
@@ -65,7 +70,7 @@ class FakeServer:
 
     async def listen(self, listener: socket.socket) -> None:
         """Serve on a bound socket."""
-        app = web.Application(client_max_size=64 * 2**20)
+        app = web.Application(client_max_size=64 * 2**20, middlewares=[self._admit])
         app.add_routes(
             [
                 web.get("/health", self._health),
@@ -78,9 +83,9 @@ class FakeServer:
         )
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2, access_log=None)
         await self._runner.setup()
-        await web.SockSite(self._runner, listener, backlog=2048).start()
+        await web.SockSite(self._runner, listener, backlog=2048, ssl_context=self._tls).start()
         host, port = listener.getsockname()[:2]
-        self.base_url = f"http://{host}:{port}"
+        self.base_url = f"http{'s' if self._tls else ''}://{host}:{port}"
         self._ready_at = time.monotonic() + self.script.warm_seconds
 
     async def close(self) -> None:
@@ -88,6 +93,17 @@ class FakeServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    @web.middleware
+    async def _admit(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Ask for the key below /v1, as vLLM does."""
+        self.headers.append(dict(request.headers))
+        key = self.script.api_key
+        if key and request.path.startswith("/v1") and request.headers.get("Authorization") != f"Bearer {key}":
+            return web.json_response({"error": "Unauthorized"}, status=401)
+        return await handler(request)
 
     # What it tells about itself.
 
@@ -130,14 +146,16 @@ class FakeServer:
         refusal = self._refusal(body)
         if refusal is not None:
             return refusal
+        if number <= len(script.busy):
+            return replies.error(script.busy[number - 1], "try again later", retry_after=script.retry_after)
         if script.reject_token_ids and "return_token_ids" in body:
-            return _error(400, "Unrecognized request argument supplied: return_token_ids", "return_token_ids")
+            return replies.error(400, "Unrecognized request argument supplied: return_token_ids", "return_token_ids")
         if _every(number, script.error_every):
-            return _error(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
+            return replies.error(500, "EngineCore encountered an issue. See stack trace (above) for the root cause.")
         prompt = encode_chat(body["messages"])
         most = int(body.get("max_tokens") or self.max_model_len - len(prompt))
         if len(prompt) + most > self.max_model_len:
-            return self._too_long(len(prompt), most)
+            return replies.too_long(self.max_model_len, len(prompt), most)
         out = self.model.write(prompt, most, ignore_eos=bool(body.get("ignore_eos")))
         answer = Answer(body=body, prompt=prompt, out=out, most=most, number=number, model=self.names[0])
         return await self._stream(request, answer)
@@ -185,7 +203,7 @@ class FakeServer:
         """Break the stream off where the script says so; True where it has ended."""
         script = self.script
         if _every(number, script.reset_every):
-            _reset(request)
+            replies.reset(request)
             return True
         if _every(number, script.truncate_every):
             await response.write_eof()
@@ -208,13 +226,18 @@ class FakeServer:
         prompt = encode(asked) if isinstance(asked, str) else [int(token) for token in asked]
         most = int(body.get("max_tokens", 16))
         if most < 1:
-            return _error(400, f"max_tokens must be at least 1, got {most}.", "max_tokens")
+            return replies.error(400, f"max_tokens must be at least 1, got {most}.", "max_tokens")
         if len(prompt) + most > self.max_model_len:
-            return self._too_long(len(prompt), most)
+            return replies.too_long(self.max_model_len, len(prompt), most)
+        if body.get("stream"):
+            self._chats += 1
+            out = self.model.write(prompt, most, ignore_eos=bool(body.get("ignore_eos")))
+            answer = Answer(body=body, prompt=prompt, out=out, most=most, number=self._chats, model=self.names[0])
+            return await self._stream(request, answer)
         choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": "length", "stop_reason": None}
         if body.get("prompt_logprobs") is not None:
             if self.script.score_error:
-                return _error(500, self.script.score_error)
+                return replies.error(500, self.script.score_error)
             choice["prompt_logprobs"] = self.model.score(prompt)
         out = self.model.write(prompt, most, ignore_eos=True)
         choice["text"] = self.model.text(out)
@@ -239,7 +262,7 @@ class FakeServer:
         body: dict[str, Any] = await request.json()
         self.requests.append((request.path, body))
         if self._dead:
-            _reset(request)
+            replies.reset(request)
         if time.monotonic() >= self._ready_at:
             self._generations += 1
             if self.script.die_at == "first_request" and self._generations == 1:
@@ -251,43 +274,20 @@ class FakeServer:
         if self._die is not None:
             self._die()
         self._dead = True
-        _reset(request)
+        replies.reset(request)
 
     def _refusal(self, body: Mapping[str, Any]) -> web.Response | None:
         if time.monotonic() < self._ready_at:
-            return _error(503, "The model is not loaded yet.")
+            return replies.error(503, "The model is not loaded yet.")
         asked = body.get("model", self.names[0])
         if asked not in self.names:
             message = f"The model `{asked}` does not exist. Valid aliases: {', '.join(self.names)}."
-            return _error(404, message, "model", "NotFoundError")
+            return replies.error(404, message, "model", "NotFoundError")
         return None
-
-    def _too_long(self, prompt: int, most: int) -> web.Response:
-        return _error(
-            400,
-            f"This model's maximum context length is {self.max_model_len} tokens. However, you requested {most} output "
-            f"tokens and your prompt contains {prompt} input tokens. Please reduce the length of the input prompt.",
-            "input_tokens",
-        )
 
 
 def _every(number: int, n: int) -> bool:
     return n > 0 and number % n == 0
-
-
-def _reset(request: web.Request) -> None:
-    """Reset the connection: the peer sees ECONNRESET."""
-    transport = request.transport
-    if transport is not None:
-        connection = transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
-
-
-def _error(status: int, message: str, param: str | None = None, kind: str | None = None) -> web.Response:
-    default = "BadRequestError" if status < 500 else "InternalServerError"
-    body = {"error": {"message": message, "type": kind or default, "param": param, "code": status}}
-    return web.json_response(body, status=status)
 
 
 @contextlib.contextmanager

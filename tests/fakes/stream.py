@@ -1,5 +1,6 @@
 """The events of one streamed answer of the fake server, each with the time to wait before it."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ def plan(script: Script, answer: Answer, model: PseudoModel, k: int | None, spec
     """Yield the events of a stream. `k` is num_speculative_tokens, None where the server does not speculate."""
     body, out = answer.body, answer.out
     with_ids = script.token_ids and bool(body.get("return_token_ids"))
+    if "prompt" in body:
+        script = dataclasses.replace(script, role_chunk=False)  # a completion has no roles
     if script.role_chunk:
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
         prompt = answer.prompt if with_ids else None
@@ -66,7 +69,15 @@ def plan(script: Script, answer: Answer, model: PseudoModel, k: int | None, spec
             choice |= {"finish_reason": answer.finish_reason, "stop_reason": None}
         if script.token_ids:
             choice["token_ids"] = ids if with_ids else None
-        more = {} if script.role_chunk or i else {"prompt_token_ids": answer.prompt if with_ids else None}
+        more: dict[str, Any] = (
+            {} if script.role_chunk or i else {"prompt_token_ids": answer.prompt if with_ids else None}
+        )
+        if "prompt" in body:
+            del choice["delta"]
+            choice |= {"text": model.text(ids, after=sent), **more}
+            more = {}
+        if script.continuous_usage:
+            more = {**more, "usage": _usage(answer, sent + size)}
         yield Piece(
             _event(answer, [choice], **more),
             wait_ms=token_ms * size if i else wait,
@@ -77,7 +88,7 @@ def plan(script: Script, answer: Answer, model: PseudoModel, k: int | None, spec
         )
         sent += size
     if script.usage and (body.get("stream_options") or {}).get("include_usage"):
-        yield Piece(_event(answer, [], **_closing(answer, steps, k, spec_stats)))
+        yield Piece(_event(answer, [], **_closing(script, answer, steps, k, spec_stats)))
     yield Piece(b"data: [DONE]\n\n")
 
 
@@ -85,6 +96,9 @@ def _steps(script: Script, total: int, k: int | None) -> Iterator[tuple[int, int
     """Yield (tokens, drafted tokens) of each chunk; the first chunk is the prefill and drafts nothing."""
     sent = min(script.first_chunk_tokens, total)
     yield sent, 0
+    if script.buffered and sent < total:
+        yield total - sent, 0
+        return
     step = 0
     while sent < total:
         size = script.tokens_per_chunk[step % len(script.tokens_per_chunk)]
@@ -109,12 +123,15 @@ def _delta(script: Script, text: str, after: int) -> dict[str, Any]:
     return {"content": text}
 
 
-def _closing(answer: Answer, steps: list[tuple[int, int]], k: int | None, spec_stats: str) -> dict[str, Any]:
-    prompt, out = len(answer.prompt), len(answer.out)
-    closing: dict[str, Any] = {
-        "usage": {"prompt_tokens": prompt, "total_tokens": prompt + out, "completion_tokens": out},
-        "system_fingerprint": "vllm-0.32.0-00000000",
-    }
+def _closing(
+    script: Script, answer: Answer, steps: list[tuple[int, int]], k: int | None, spec_stats: str
+) -> dict[str, Any]:
+    usage: dict[str, Any] = _usage(answer, len(answer.out))
+    if script.usage_details:
+        thought = min(script.reasoning_tokens, len(answer.out)) if script.reasoning_field else 0
+        usage["completion_tokens_details"] = {"reasoning_tokens": thought}
+        usage["prompt_tokens_details"] = {"cached_tokens": len(answer.prompt) - 1}
+    closing: dict[str, Any] = {"usage": usage, "system_fingerprint": "vllm-0.32.0-00000000"}
     if spec_stats == "none" or k is None:
         return closing
     verified = [(size - 1, drafted) for size, drafted in steps if drafted]
@@ -133,10 +150,15 @@ def _closing(answer: Answer, steps: list[tuple[int, int]], k: int | None, spec_s
     return {**closing, "metrics": {"speculative_decoding": stats}}
 
 
+def _usage(answer: Answer, out: int) -> dict[str, Any]:
+    prompt = len(answer.prompt)
+    return {"prompt_tokens": prompt, "total_tokens": prompt + out, "completion_tokens": out}
+
+
 def _event(answer: Answer, choices: list[dict[str, Any]], **more: Any) -> bytes:
     event = {
-        "id": f"chatcmpl-{answer.number:016x}",
-        "object": "chat.completion.chunk",
+        "id": f"{'cmpl' if 'prompt' in answer.body else 'chatcmpl'}-{answer.number:016x}",
+        "object": "text_completion" if "prompt" in answer.body else "chat.completion.chunk",
         "created": int(time.time()),
         "model": answer.model,
         "choices": choices,

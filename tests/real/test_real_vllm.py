@@ -1,6 +1,6 @@
 """Draftworth on a real vLLM: a true positive with a running original, baseline against itself, a start that fails.
 
-Six starts of a real server in all, and one that fails. Nothing here is skipped: a missing engine is installed.
+Seven starts of a real server in all, and one that fails. Nothing here is skipped: a missing engine is installed.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.fakes.delay_proxy import delayed
 from tests.helpers import free_port, listening, original, pids_with, wait_for
 from tests.trials.conftest import NGRAM, Case
 
@@ -171,3 +172,66 @@ def test_an_engine_that_fails_to_start_is_told_in_its_own_words(real: Real) -> N
     assert any("--no-such-flag" in line for line in record["error_tail"])
     assert record["restored"] is True
     assert real.processes() == []
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, engine: InstalledEngine, model: Path) -> Iterator[str]:
+    """One real server for every test that only asks: the eighth start."""
+    found = Real(tmp_path_factory.mktemp("served"), free_port(), engine, model)
+    url = f"http://127.0.0.1:{found.port}"
+    with original(found.command, found.port, found.folder, found.variables, 400):
+        wait_for(lambda: healthy_sync(url), 60, "the server serves")
+        yield url
+    wait_for(lambda: not listening(found.port), 30, "the port is free")
+
+
+def endpoints(real: Real, baseline: str, variant: str) -> Real:
+    real.file.write_text(
+        f'[service]\ntype = "endpoints"\nbaseline = "{baseline}"\n[[arms]]\nname = "other"\nurl = "{variant}"\n'
+        "[workload]\nprompts_per_category = 6\nmax_tokens = 32\n"
+        # One server behind both: there is no restart between them to allow for.
+        "[verdict]\nrestart_sd_baseline = 0.0\nrestart_sd_variant = 0.0\nmargin = 0.08\n",
+        encoding="utf-8",
+    )
+    return real
+
+
+def test_a_server_made_slower_by_a_known_delay_is_slower_by_that_much(real: Real, served: str) -> None:
+    with delayed(served, 0.0) as plain, delayed(served, 0.006) as slow:
+        record = endpoints(real, plain, slow).run().json
+    found = record["comparison"]
+    assert record["verdict"] == "slower"
+    # 6 ms a piece; vLLM sends one token in each when nobody drafts.
+    assert found["shift_ms"]["estimate"] == pytest.approx(6.0, abs=1.5)
+    assert found["output_check"]["status"] == "same"
+
+
+def test_a_server_against_itself_is_no_different(real: Real, served: str) -> None:
+    with delayed(served, 0.0) as one, delayed(served, 0.0) as other:
+        record = endpoints(real, one, other).run().json
+    assert record["verdict"] in {"no difference", "inconclusive"}
+    ratio = record["comparison"]["tpot_ratio"]
+    assert ratio["low"] < 1 < ratio["high"]
+
+
+def test_a_benchmark_agrees_with_the_servers_own_counters(real: Real, served: str) -> None:
+    result = real.cli("bench", served, "--limit", "10", "--max-tokens", "32", "--concurrency", "1,2", "--json")
+    assert result.code == 0, result.err
+    record = result.json
+    assert record["version"] == "0.32.0"
+    points = [point for point in record["points"] if point["category"] is None]
+    assert [point["concurrency"] for point in points] == [1, 2]
+    for point in points:
+        # Without speculation a decode step emits one token.
+        assert point["acceptance"]["emitted"] == point["acceptance"]["steps"] == point["tokens"] - point["requests"]
+    codes = {finding["code"] for finding in record["findings"]}
+    assert not codes & {"foreign_requests", "counter_reset", "tokens_disagree", "approximate_tokens"}
+
+
+def test_prompts_are_filled_up_by_the_servers_own_count_of_tokens(real: Real, served: str) -> None:
+    arguments = ("--limit", "3", "--max-tokens", "4", "--context-tokens", "400,900", "--json")
+    result = real.cli("bench", served, *arguments)
+    assert result.code == 0, result.err
+    for point in (one for one in result.json["points"] if one["category"] is None):
+        # The chat template adds a few tokens of its own.
+        assert point["prompt_tokens"] == pytest.approx(point["context_tokens"], abs=60)

@@ -12,17 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftworth.bench.base import RequestRow, ScoredOutput, Target
+from draftworth import redact
+from draftworth.bench.base import Closed, RequestRow, ScoredOutput, Target
+from draftworth.bench.points import Point
 from draftworth.bench.rows import write_rows
-from draftworth.engines.base import LogWarning, MetricsSnapshot, StartupFacts
+from draftworth.bench.window import Window
+from draftworth.engines.base import LogWarning, StartupFacts
 from draftworth.engines.vllm import VLLM
 from draftworth.errors import MeasureError, ServerDiedError, TrialError
-from draftworth.findings import Code
+from draftworth.findings import Code, find
 from draftworth.reports.markdown import report
 from draftworth.services.base import Observed, ProcessId
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
-from draftworth.trials.measure import _count, foreign_use
+from draftworth.trials.judge import arms_of
 from draftworth.trials.outcome import _best, make_record
 from draftworth.trials.plan import Kind, lines, plan
 from draftworth.trials.record import ArmComparison, TrialRecord
@@ -31,6 +34,7 @@ from draftworth.trials.scoring import checked, score_all, spread
 from draftworth.verdicts.base import Interval, Verdict
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+POINT = Point(Closed(1), 128)
 SPREAD = (10.0, 12.0, 14.0, 11.0, 13.0, 15.0, 9.0, 12.5, 13.5, 10.5)
 
 
@@ -66,89 +70,23 @@ def row(arm: str = "baseline", prompt: str = "p", tpot: float = 10.0, **changes:
 
 
 def block(arm: str, number: int, factor: float = 1.0, *, facts: StartupFacts | None = None) -> Block:
-    rows = [row(arm, f"p{i}", factor * tpot, block=number) for i, tpot in enumerate(SPREAD)]
+    start = 2 if arm == "baseline" and number > 1 else 1
+    rows = [row(arm, f"p{i}", factor * tpot, block=number, start=start) for i, tpot in enumerate(SPREAD)]
     speculating = arm != "baseline"
     told = facts or StartupFacts(version="0.32.0", config={"a": "1"}, speculating=speculating)
-    return Block(arm=arm, number=number, rows=rows, check_rows=rows, facts=told)
+    window = Window(arm=arm, point=POINT, rows=rows)
+    return Block(arm=arm, number=number, start=start, windows=[window], check_rows=rows, facts=told)
 
 
 def record_of(blocks: Sequence[Block], config: TrialConfig | None = None, **outcome: Any) -> TrialRecord:
     config = config or config_of()
     made = plan(config, Observed(running=False), VLLM(), version="0.32.0", prompts=len(SPREAD))
     left = Outcome(blocks=list(blocks), restored=Restored("nothing ran before"), **outcome)
-    return make_record(left, made, config, VLLM(), trial="t", began_unix=0.0, seconds=1.0, machine={})
-
-
-# --- what was measured beside us
-
-
-def test_foreign_use_is_seen_by_requests_and_by_tokens() -> None:
-    rows = [row(), row(prompt="q")]  # 202 tokens; 1 % and 2 tokens more are 206.02
-    assert foreign_use(rows, 2, 202) is None
-    assert foreign_use(rows, 2, 206) is None
-    assert foreign_use(rows, 2, 207) == "the server generated 207 tokens in the window, 202 of them ours"
-    assert foreign_use(rows, 3, None) == "the server finished 3 requests in the window, 2 of them ours"
-    assert foreign_use(rows, None, None) is None
-
-
-@pytest.mark.parametrize("change", [{"ok": False}, {"tokens": None}, {"token_source": "chunks"}])
-def test_tokens_tell_nothing_where_ours_are_not_known(change: dict[str, Any]) -> None:
-    assert foreign_use([row(), row(prompt="q", **change)], 2, 10_000) is None
-
-
-def scrape(tokens: int, requests: int, drafts: int | None = None) -> MetricsSnapshot:
-    counters = {
-        "vllm:generation_tokens_total": float(tokens),
-        "vllm:time_to_first_token_seconds_count": float(requests),
-        "vllm:inter_token_latency_seconds_count": float(tokens - requests),
-        "vllm:request_success_total": float(requests),
-    }
-    if drafts is not None:
-        counters["vllm:spec_decode_num_drafts_total"] = float(drafts)
-        counters["vllm:spec_decode_num_draft_tokens_total"] = float(5 * drafts)
-        counters["vllm:spec_decode_num_accepted_tokens_total"] = 0.0
-    return MetricsSnapshot(counters=counters, engines=1)
-
-
-def codes_after(
-    rows: Sequence[RequestRow], after: MetricsSnapshot, before: MetricsSnapshot | None = None
-) -> list[Code]:
-    made = Block(arm="ngram", number=1, rows=list(rows))
-    _count(made, VLLM("0.32.0"), before or scrape(0, 0, 0), after)
-    return [finding.code for finding in made.findings]
-
-
-def test_a_foreign_stream_that_runs_through_the_window_is_found() -> None:
-    assert codes_after([row(), row(prompt="q")], scrape(202, 2, 0)) == []
-    assert codes_after([row(), row(prompt="q")], scrape(402, 2, 0)) == [Code.FOREIGN_REQUESTS]
-
-
-STATS = {"num_spec_steps": 2, "num_draft_tokens": 10, "num_accepted_draft_tokens": 0, "acceptance_histogram": [2, 0]}
-
-
-def test_figures_of_another_form_are_a_finding_and_the_rest_is_kept() -> None:
-    made = Block(arm="ngram", number=1, rows=[row(spec_stats={"renamed": 1})])
-    _count(made, VLLM("0.40.0"), scrape(0, 0, 0), scrape(101, 1, 2))
-    assert [finding.code for finding in made.findings] == [Code.PER_REQUEST_UNREADABLE]
-    assert made.per_request is None
-    assert made.counts is not None
-    assert made.counts.drafting_steps == 2
-
-
-def test_figures_are_compared_only_where_every_answer_carried_them() -> None:
-    both = [row(spec_stats=STATS), row(prompt="q", spec_stats=STATS)]
-    assert codes_after(both, scrape(202, 2, 4)) == []
-    assert codes_after(both, scrape(202, 2, 5)) == [Code.COUNTS_DISAGREE]
-    assert codes_after([both[0], row(prompt="q")], scrape(202, 2, 4)) == []
-
-
-def test_usage_and_token_ids_that_differ_are_told() -> None:
-    made = Block(arm="ngram", number=1, rows=[row(), row(prompt="q", token_ids=[1, 2])])
-    _count(made, VLLM(), None, None)
-    (finding,) = made.findings
-    assert finding.code is Code.TOKENS_DISAGREE
-    assert "1 of 2 answers" in finding.message
-    assert "q: 2 ids, usage 101" in finding.message
+    arms = arms_of(config, made.commands)
+    shown = redact.config(config)
+    return make_record(
+        left, arms, config, VLLM(), shown_config=shown, trial="t", began_unix=0.0, seconds=1.0, machine={}
+    )
 
 
 # --- verdicts
@@ -157,7 +95,7 @@ def test_usage_and_token_ids_that_differ_are_told() -> None:
 def test_a_clean_trial_is_faster_and_a_foreign_request_in_any_arm_makes_it_inconclusive() -> None:
     blocks = [block("baseline", 1), block("ngram", 2, 0.5), block("baseline", 3)]
     assert record_of(blocks).verdict is Verdict.FASTER
-    _count(blocks[0], VLLM(), scrape(0, 0), scrape(9999, 10))
+    blocks[0].findings.append(find(Code.FOREIGN_REQUESTS, "baseline: 9 of theirs", arm="baseline"))
     found = record_of(blocks)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.exit_code == 3

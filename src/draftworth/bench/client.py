@@ -1,28 +1,33 @@
-"""One streamed request to an OpenAI-compatible server, measured token-exactly. Nothing is ever retried."""
+"""One streamed request to an OpenAI-compatible server, measured token-exactly."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+from weakref import WeakSet
+
+import msgspec
 
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
-from draftworth.bench.probes import error_text, failure, one_line, served_models, server_message
+from draftworth.bench.exchange import Exchange, HttpError
+from draftworth.bench.failures import error_text, one_line, server_message, status_line
+from draftworth.bench.http import RESENT, Client
+from draftworth.bench.probes import served_models
 from draftworth.bench.sse import DONE, Chunk, SseParser, decode
 from draftworth.bench.timing import StreamTimer
 from draftworth.errors import MeasureError
 
-if TYPE_CHECKING:
-    import aiohttp
-
 _OK = 200
 _REJECTED = (400, 422)
 _NO_SUCH_MODEL = (400, 404)
+_BUSY = (429, 500, 502, 503, 504)
+_LONGEST_WAIT_S = 10.0
+_FIRST_WAIT_S = 0.5
 
-# Servers, by the session that found out, that refuse `return_token_ids`. A new session asks again: the server may be
-# another one.
-_without_ids: "WeakKeyDictionary[aiohttp.ClientSession, set[str]]" = WeakKeyDictionary()
+# Clients whose server refuses `return_token_ids`. A new client asks again: the server may be another one.
+_without_ids: "WeakSet[Client]" = WeakSet()
 
 
 class _RequestFailedError(Exception):
@@ -30,7 +35,7 @@ class _RequestFailedError(Exception):
 
 
 async def run_request(
-    session: "aiohttp.ClientSession",
+    client: Client,
     target: Target,
     prompt: Prompt,
     sampling: Sampling,
@@ -38,15 +43,37 @@ async def run_request(
     arm: str,
     block: int,
     repeat: int,
+    start: int = 1,
+    point: str = "",
+    turn: int = 1,
+    retries: int = 2,
+    due: float | None = None,
 ) -> RequestRow:
     """Send one prompt, read the streamed answer and return its times and tokens.
 
-    The request is `POST {base_url}/v1/chat/completions` with `stream_options.include_usage` and vLLM's
-    `return_token_ids`. A server that rejects the latter is asked again without it, and not bothered with it any more
-    in this session; the row's `token_source` then tells where its counts come from.
+    Messages go to `POST {base_url}/v1/chat/completions`, token ids to `/v1/completions`, with
+    `stream_options.include_usage` and vLLM's `return_token_ids`. A server that rejects the latter is asked again
+    without it, and not bothered with it any more by this client; the row's `token_source` then tells where its counts
+    come from.
 
     The clock is `time.perf_counter`, read once for each piece of the stream the network delivers. TTFT runs from
-    sending the request to the first chunk that carries tokens or text; `e2e_ms` to the last event.
+    sending the request, on a connection made before, to the first chunk that carries tokens or text; `e2e_ms` to the
+    last event.
+
+    Args:
+        client: of the target's server.
+        target: the server.
+        prompt: what to send; its later turns are not looked at.
+        sampling: how the answer is generated.
+        arm: kept in the row.
+        block: kept in the row.
+        repeat: kept in the row.
+        start: kept in the row.
+        point: kept in the row.
+        turn: kept in the row.
+        retries: how often a request that was answered 429, 500, 502, 503 or 504 is sent again, after the server's
+            Retry-After (10 s at most) or 0.5 s, 1 s, 2 s, …
+        due: when to send it, seconds of `perf_counter`; None for at once.
 
     Returns:
         A row. A failure of any kind is a row with `ok` False and one line in `error`; what arrived before it is kept.
@@ -58,28 +85,101 @@ async def run_request(
         category=prompt.category,
         repeat=repeat,
         started_unix=time.time(),
+        start=start,
+        point=point,
+        turn=turn,
     )
-    refused = _without_ids.setdefault(session, set())
-    body = _body(target, prompt, sampling)
-    if target.base_url in refused:
-        del body["return_token_ids"]
+    request = _Request(client, target, prompt, sampling)
+    reasons: list[str] = []
     try:
-        if not await _attempt(session, target, body, row):
-            refused.add(target.base_url)
-            del body["return_token_ids"]
-            row.started_unix = time.time()
-            await _attempt(session, target, body, row)
+        await request.run(row, reasons, retries, due)
         row.ok = True
     except _RequestFailedError as error:
         row.error = str(error)
+    row.retries = len(reasons)
+    row.retry_reasons = ", ".join(reasons) or None
     return row
 
 
+class _Request:
+    """One prompt on its way through as many attempts as it takes."""
+
+    def __init__(self, client: Client, target: Target, prompt: Prompt, sampling: Sampling) -> None:
+        self._client = client
+        self._target = target
+        self._path = "/v1/chat/completions" if prompt.token_ids is None else "/v1/completions"
+        self._body = _body(target, prompt, sampling)
+
+    async def run(self, row: RequestRow, reasons: list[str], retries: int, due: float | None) -> None:
+        """Fill the row. `reasons` takes a word for each time the request was sent again."""
+        if self._client in _without_ids:
+            self._body.pop("return_token_ids", None)
+        while True:
+            reader = _Reader()
+            exchange = await self._client.post(
+                self._path,
+                msgspec.json.encode(self._body),
+                patience=self._target.token_timeout,
+                sink=reader,
+                due=due,
+            )
+            if exchange.sent:
+                row.started_unix = exchange.sent_unix
+            if due is not None and exchange.first_sent:
+                row.late_ms = max(0.0, exchange.first_sent - due) * 1000
+                due = None
+            if exchange.resent:
+                reasons.append(RESENT)
+            if exchange.sink is not None and exchange.status == _OK:
+                reader.fill(row, exchange)
+                return
+            if exchange.error is not None:
+                raise _RequestFailedError(one_line(str(exchange.error))) from exchange.error
+            if await self._again(exchange, reasons, retries):
+                continue
+            raise _RequestFailedError(await self._refused(exchange, len(reasons)))
+
+    async def _again(self, exchange: Exchange, reasons: list[str], retries: int) -> bool:
+        """Prepare for another attempt where there is to be one."""
+        status = exchange.status
+        if status in _REJECTED and "return_token_ids" in self._body and b"return_token_ids" in exchange.body:
+            _without_ids.add(self._client)
+            del self._body["return_token_ids"]
+            return True
+        tried = sum(reason != RESENT for reason in reasons)
+        if status not in _BUSY or tried >= retries:
+            return False
+        reasons.append(f"HTTP {status}")
+        await asyncio.sleep(_wait(exchange.headers.get("retry-after"), tried))
+        return True
+
+    async def _refused(self, exchange: Exchange, retried: int) -> str:
+        """Say why a request was refused; for a wrong model, also which ones there are."""
+        text = exchange.body.decode(errors="replace")
+        target, status = self._target, exchange.status
+        if status == _OK:
+            return f"the server did not stream its answer: {server_message(text)}"
+        has_key = any(name.lower() == "authorization" for name in target.access.headers)
+        message = status_line(status, text, location=exchange.headers.get("location"), has_key=has_key)
+        if status in _BUSY and retried:
+            return f"{message} (sent {retried + 1} times)"
+        if status not in _NO_SUCH_MODEL or "model" not in text or target.model not in text:
+            return message
+        try:
+            names = await served_models(target.base_url, access=target.access)
+        except MeasureError:
+            return message
+        return f"{message} (it serves: {', '.join(names)})" if target.model not in names else message
+
+
 def _body(target: Target, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "model": target.model,
-        "messages": [dict(message) for message in prompt.messages],
-        "max_tokens": sampling.max_tokens,
+    body: dict[str, Any] = {"model": target.model}
+    if prompt.token_ids is None:
+        body["messages"] = [dict(message) for message in prompt.messages]
+    else:
+        body["prompt"] = list(prompt.token_ids)
+    body |= {
+        "max_tokens": sampling.max_tokens if prompt.max_tokens is None else prompt.max_tokens,
         "temperature": sampling.temperature,
         "seed": sampling.seed,
         "stream": True,
@@ -91,58 +191,61 @@ def _body(target: Target, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
     return body
 
 
-async def _attempt(session: "aiohttp.ClientSession", target: Target, body: dict[str, Any], row: RequestRow) -> bool:
-    """Run one request into `row`. False where the server refuses `return_token_ids`; nothing is measured then."""
-    import aiohttp  # noqa: PLC0415 - lazy: `draftworth --help` must not load it
-
-    url = target.base_url + "/v1/chat/completions"
-    loop = asyncio.get_running_loop()
-    started = perf_counter()
-    timer = StreamTimer(started)
-    try:
-        async with asyncio.timeout(target.token_timeout) as deadline, session.post(url, json=body) as response:
-            if response.status != _OK:
-                text = await response.text(errors="replace")
-                if response.status in _REJECTED and "return_token_ids" in body and "return_token_ids" in text:
-                    return False
-                raise _RequestFailedError(await _refused(target, response.status, text))
-            if response.content_type == "application/json":
-                text = await response.text(errors="replace")
-                raise _RequestFailedError(f"the server did not stream its answer: {server_message(text)}")
-            await _read(response, timer, row, started, lambda: deadline.reschedule(loop.time() + target.token_timeout))
-    except TimeoutError as error:
-        raise _RequestFailedError(f"no event for {target.token_timeout:g} s") from error
-    except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise _RequestFailedError(failure(error)) from error
-    return True
+def _wait(retry_after: str | None, tried: int) -> float:
+    """Return the seconds to wait before the next attempt: what the server asks for within bounds, or a growing time."""
+    wanted = _FIRST_WAIT_S * 2**tried
+    if retry_after is not None:
+        try:
+            wanted = float(retry_after)
+        except ValueError:
+            with contextlib.suppress(ValueError):  # neither a number nor a date
+                wanted = parsedate_to_datetime(retry_after).timestamp() - time.time()
+    return min(max(wanted, 0.0), _LONGEST_WAIT_S) if wanted == wanted else _FIRST_WAIT_S  # noqa: PLR0124 - not NaN
 
 
-async def _read(
-    response: "aiohttp.ClientResponse", timer: StreamTimer, row: RequestRow, started: float, alive: Callable[[], None]
-) -> None:
-    """Read a stream to its end into `row`, also where it fails. `alive` is called whenever an event arrived."""
-    parser = SseParser()
-    ended = started
-    done = False
-    try:
-        async for piece in response.content.iter_any():
-            at = perf_counter()
-            events = parser.feed(piece)
-            if not events:
-                continue
-            alive()
-            for event in events:
+class _Reader:
+    """Reads a stream: the client's `Sink`."""
+
+    def __init__(self) -> None:
+        self.alive_at = 0.0
+        self.done = False
+        self._compressed = False
+        self._parser = SseParser()
+        self._timer = StreamTimer()
+
+    def begin(self, status: int, headers: dict[str, str]) -> bool:
+        """Take what is a stream."""
+        if status != _OK or "application/json" in headers.get("content-type", ""):
+            return False
+        self._compressed = headers.get("content-encoding", "identity").lower() != "identity"
+        return True
+
+    def take(self, times: Sequence[float], bodies: Sequence[bytes]) -> None:
+        """Take pieces of the stream."""
+        if self._compressed:
+            raise _RequestFailedError("the stream is compressed, although the request asked for it as it is")
+        feed, add = self._parser.feed, self._timer.add
+        for at, body in zip(times, bodies, strict=True):
+            for event in feed(body):
+                # Comments do not count: a proxy sends them for a server that hangs.
+                self.alive_at = at
                 if event == DONE:
-                    done = True
-                elif not done:
-                    timer.add(at, _chunk(event))
-            ended = at
-    finally:
-        timer.fill(row, ended)
-    if not done and timer.finish_reason is None:
-        raise _RequestFailedError("the stream ended before the answer did (no finish_reason, no [DONE])")
-    if not row.tokens:
-        raise _RequestFailedError("the answer carried no tokens")
+                    self.done = True
+                elif not self.done:
+                    add(at, _chunk(event))
+
+    def fill(self, row: RequestRow, exchange: Exchange) -> None:
+        """Write what was read into the row, and raise where the answer is not whole."""
+        self._timer.fill(row, started=exchange.sent, ended=self.alive_at or exchange.sent)
+        error = exchange.error
+        if error is not None and not isinstance(error, HttpError | _RequestFailedError):
+            raise error  # a bug
+        if error is not None and not self.done:
+            raise _RequestFailedError(str(error)) from error
+        if not self.done and self._timer.finish_reason is None:
+            raise _RequestFailedError("the stream ended before the answer did (no finish_reason, no [DONE])")
+        if not row.tokens:
+            raise _RequestFailedError("the answer carried no tokens")
 
 
 def _chunk(event: bytes) -> Chunk:
@@ -155,16 +258,8 @@ def _chunk(event: bytes) -> Chunk:
         raise _RequestFailedError(one_line(f"the server failed in the stream: {error_text(chunk.error)}"))
     if chunk.object == "error":
         raise _RequestFailedError(one_line(f"the server failed in the stream: {chunk.message}"))
+    if chunk.choices and chunk.choices[-1].index:
+        raise _RequestFailedError(
+            "n > 1: the answer has several choices; their tokens share one stream and cannot be timed"
+        )
     return chunk
-
-
-async def _refused(target: Target, status: int, text: str) -> str:
-    """Say why a request was refused; for a wrong model, also which ones there are."""
-    message = f"HTTP {status}: {server_message(text)}"
-    if status not in _NO_SUCH_MODEL or "model" not in text or target.model not in text:
-        return message
-    try:
-        names = await served_models(target.base_url)
-    except MeasureError:
-        return message
-    return f"{message} (it serves: {', '.join(names)})" if target.model not in names else message

@@ -1,74 +1,92 @@
-"""Small questions to a server: is it healthy, what does it serve, what does a page say; and its errors in one line."""
+"""Small questions to a server: is it one, is it healthy, what does it serve, what does a page say."""
 
+import asyncio
 import json
+from collections.abc import Sequence
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
-from draftworth.errors import MeasureError
+from draftworth.bench.address import clean_url, tls_context
+from draftworth.bench.base import Access
+from draftworth.bench.failures import CLOSED, error_text, not_connected, one_line, server_message, status_line
+from draftworth.errors import MeasureError, UsageError
 
 if TYPE_CHECKING:
     import aiohttp
 
-_MESSAGE_LENGTH = 200
+__all__ = [
+    "choose_model",
+    "error_text",
+    "failure",
+    "fetch_text",
+    "fetch_text_sync",
+    "healthy",
+    "healthy_sync",
+    "identify",
+    "identify_sync",
+    "new_session",
+    "one_line",
+    "post_json",
+    "probe",
+    "probe_sync",
+    "served_models",
+    "served_models_sync",
+    "server_message",
+]
+
+_OK = 200
+_NOBODY = Access()
 
 
-def new_session(total: float | None = None) -> "aiohttp.ClientSession":
-    """Return a session without a limit on connections; `total` bounds each request in seconds."""
+def new_session(total: float | None = None, access: Access = _NOBODY) -> "aiohttp.ClientSession":
+    """Return a session without a limit on connections.
+
+    Args:
+        total: bounds each request, in seconds; None for no bound.
+        access: headers and certificates.
+
+    Raises:
+        UsageError: the access's file of authorities cannot be used.
+    """
     import aiohttp  # noqa: PLC0415 - lazy: `draftworth --help` must not load it
 
     # A limit would queue requests inside the client and call the wait the server's.
-    connector = aiohttp.TCPConnector(limit=0)
-    # A proxy that compresses a stream would hold chunks back.
+    tls = True if access.ca_file is None else tls_context(access)
     return aiohttp.ClientSession(
-        connector=connector,
+        connector=aiohttp.TCPConnector(limit=0, ssl=tls),
         timeout=aiohttp.ClientTimeout(total=total),
-        headers={"Accept-Encoding": "identity"},
+        headers={"Accept-Encoding": "identity", **access.headers},
     )
 
 
-def one_line(text: str) -> str:
-    """Return a text as one line of at most 200 characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 1] + "…"
-
-
-def server_message(body: str) -> str:
-    """Return what an error body says, in one line: OpenAI's `error.message`, `message`, `detail`, or the text."""
-    try:
-        value: Any = json.loads(body)
-    except ValueError:
-        return one_line(body)
-    return one_line(error_text(value))
-
-
-def error_text(value: Any) -> str:
-    """Return the message in a decoded error object."""
-    while isinstance(value, dict):
-        inner = next((value[k] for k in ("error", "message", "detail") if value.get(k)), None)
-        if inner is None:
-            return json.dumps(value)
-        value = inner
-    return value if isinstance(value, str) else json.dumps(value)
-
-
 def failure(error: BaseException) -> str:
-    """Return what a failed connection means, in one line for a person."""
+    """Return what a failed request means, in one line for a person."""
     import aiohttp  # noqa: PLC0415 - lazy: as above
 
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return not_connected(error.certificate_error, error.host, error.port)
     if isinstance(error, aiohttp.ClientConnectorError):
-        cause = error.os_error
-        if isinstance(cause, ConnectionRefusedError):
-            return f"connection refused by {error.host}:{error.port}"
-        return one_line(f"cannot connect to {error.host}:{error.port}: {cause.strerror or cause}")
+        return not_connected(error.os_error, error.host, error.port)
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionResetError | aiohttp.ClientPayloadError):
-        return "the server closed the connection before the answer was complete"
+        return CLOSED
     if isinstance(error, aiohttp.ClientOSError):
         return one_line(f"connection failed: {error.strerror or error}")
     return one_line(f"{type(error).__name__}: {error}")
 
 
-async def fetch_text(base_url: str, path: str, *, timeout: float = 10.0) -> str:  # noqa: ASYNC109 - the whole request's
+def _has_key(headers: Any) -> bool:
+    return any(name.lower() == "authorization" for name in headers)
+
+
+async def fetch_text(
+    base_url: str,
+    path: str,
+    *,
+    timeout: float = 10.0,  # noqa: ASYNC109 - the whole request's
+    access: Access = _NOBODY,
+) -> str:
     """GET a page (`/metrics`, `/version`) and return its text.
 
     Raises:
@@ -78,44 +96,115 @@ async def fetch_text(base_url: str, path: str, *, timeout: float = 10.0) -> str:
 
     url = base_url + path
     try:
-        async with new_session(timeout) as session, session.get(url) as response:
+        async with new_session(timeout, access) as session, session.get(url, allow_redirects=False) as response:
             body = await response.text(errors="replace")
-            if response.status != 200:  # noqa: PLR2004 - HTTP's own number
-                raise MeasureError(f"GET {url}: HTTP {response.status}: {server_message(body)}")
-            return body
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         raise MeasureError(f"GET {url}: {failure(error)}") from error
+    if response.status != _OK:
+        location = response.headers.get("location")
+        why = status_line(response.status, body, location=location, has_key=_has_key(access.headers))
+        raise MeasureError(f"GET {url}: {why}")
+    return body
 
 
-async def served_models(base_url: str, *, timeout: float = 10.0) -> tuple[str, ...]:  # noqa: ASYNC109 - as above
+async def served_models(
+    base_url: str,
+    *,
+    timeout: float = 10.0,  # noqa: ASYNC109 - as above
+    access: Access = _NOBODY,
+) -> tuple[str, ...]:
     """Return the names of the models a server serves, in its order.
 
     Raises:
         MeasureError: `/v1/models` could not be read.
     """
-    text = await fetch_text(base_url, "/v1/models", timeout=timeout)
+    text = await fetch_text(base_url, "/v1/models", timeout=timeout, access=access)
     try:
         return tuple(str(entry["id"]) for entry in json.loads(text)["data"])
     except (ValueError, KeyError, TypeError) as error:
         raise MeasureError(f"GET {base_url}/v1/models: not a list of models: {one_line(text)}") from error
 
 
-async def healthy(base_url: str, *, timeout: float = 2.0) -> bool:  # noqa: ASYNC109 - as above
+async def identify(
+    base_url: str,
+    *,
+    timeout: float = 10.0,  # noqa: ASYNC109 - as above
+    access: Access = _NOBODY,
+) -> tuple[str, tuple[str, ...]]:
+    """Find out whether a URL, as a person wrote it, is an OpenAI-compatible server's.
+
+    Returns:
+        The base URL, without `/v1` and slashes at its end, and the names of the models it serves.
+
+    Raises:
+        UsageError: it is not, or nobody answers there.
+    """
+    base_url = clean_url(base_url)
+    try:
+        names = await served_models(base_url, timeout=timeout, access=access)
+    except MeasureError as error:
+        said = str(error)
+        said = said.removeprefix(f"GET {base_url}/v1/models: ")
+        if said.startswith(("HTTP 401", "HTTP 403")):
+            raise UsageError(f"{base_url}: {said}") from None
+        if said.startswith(("HTTP ", "not a list of models")):
+            raise UsageError(
+                f"{base_url} is not an OpenAI-compatible server: GET {base_url}/v1/models said {said}"
+            ) from None
+        raise UsageError(f"{base_url} does not answer: {said}") from None
+    if not names:
+        raise UsageError(f"{base_url} serves no model")
+    return base_url, names
+
+
+def choose_model(names: Sequence[str], wanted: str | None) -> str:
+    """Return the model to measure: the wanted one, or the first.
+
+    Raises:
+        UsageError: it is not served; the text lists the served ones, the most similar first.
+    """
+    if wanted is None and names:
+        return names[0]
+    if wanted is not None and wanted in names:
+        return wanted
+    if not names:
+        raise UsageError("the server serves no model")
+
+    def likeness(name: str) -> float:
+        return SequenceMatcher(None, name.lower(), str(wanted).lower()).ratio()
+
+    listed = ", ".join(sorted(names, key=likeness, reverse=True))
+    raise UsageError(f"the model {wanted!r} is not served; the server has: {listed}")
+
+
+async def healthy(
+    base_url: str,
+    *,
+    timeout: float = 2.0,  # noqa: ASYNC109 - as above
+    access: Access = _NOBODY,
+) -> bool:
     """Whether GET /health answers 200 within `timeout` seconds. Healthy does not mean it can generate: see `probe`."""
     try:
-        await fetch_text(base_url, "/health", timeout=timeout)
+        await fetch_text(base_url, "/health", timeout=timeout, access=access)
     except MeasureError:
         return False
     return True
 
 
-async def probe(base_url: str, *, model: str | None = None, timeout: float = 60.0) -> str:  # noqa: ASYNC109 - as above
+async def probe(
+    base_url: str,
+    *,
+    model: str | None = None,
+    timeout: float = 60.0,  # noqa: ASYNC109 - as above
+    access: Access = _NOBODY,
+) -> str:
     """Generate one token, which proves that the server can.
 
     Args:
         base_url: where it listens, without `/v1`.
         model: the model to ask; None for the first one it serves.
         timeout: seconds for each of the (at most two) requests.
+        access: headers and certificates.
 
     Returns:
         The model's name.
@@ -124,12 +213,12 @@ async def probe(base_url: str, *, model: str | None = None, timeout: float = 60.
         MeasureError: it serves no model, could not be reached, or did not generate.
     """
     if model is None:
-        names = await served_models(base_url, timeout=timeout)
+        names = await served_models(base_url, timeout=timeout, access=access)
         if not names:
             raise MeasureError(f"{base_url} serves no model")
         model = names[0]
     body = {"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0}
-    async with new_session(timeout) as session:
+    async with new_session(timeout, access) as session:
         answer = await post_json(session, base_url + "/v1/completions", body)
     if not isinstance(answer.get("choices"), list) or not answer["choices"]:
         raise MeasureError(f"{base_url} answered, but generated nothing: {one_line(json.dumps(answer))}")
@@ -145,12 +234,14 @@ async def post_json(session: "aiohttp.ClientSession", url: str, body: dict[str, 
     import aiohttp  # noqa: PLC0415 - lazy: as above
 
     try:
-        async with session.post(url, json=body) as response:
+        async with session.post(url, json=body, allow_redirects=False) as response:
             text = await response.text(errors="replace")
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
         raise MeasureError(f"POST {url}: {failure(error)}") from error
-    if response.status != 200:  # noqa: PLR2004 - HTTP's own number
-        raise MeasureError(f"POST {url}: HTTP {response.status}: {server_message(text)}")
+    if response.status != _OK:
+        location = response.headers.get("location")
+        why = status_line(response.status, text, location=location, has_key=_has_key(session.headers))
+        raise MeasureError(f"POST {url}: {why}")
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -158,3 +249,31 @@ async def post_json(session: "aiohttp.ClientSession", url: str, body: dict[str, 
     if not isinstance(value, dict):
         raise MeasureError(f"POST {url}: the answer is no JSON object: {one_line(text)}")
     return value
+
+
+# For synchronous callers.
+
+
+def probe_sync(base_url: str, *, model: str | None = None, timeout: float = 60.0, access: Access = _NOBODY) -> str:
+    """Do what `probe` does."""
+    return asyncio.run(probe(base_url, model=model, timeout=timeout, access=access))
+
+
+def served_models_sync(base_url: str, *, timeout: float = 10.0, access: Access = _NOBODY) -> tuple[str, ...]:
+    """Do what `served_models` does."""
+    return asyncio.run(served_models(base_url, timeout=timeout, access=access))
+
+
+def identify_sync(base_url: str, *, timeout: float = 10.0, access: Access = _NOBODY) -> tuple[str, tuple[str, ...]]:
+    """Do what `identify` does."""
+    return asyncio.run(identify(base_url, timeout=timeout, access=access))
+
+
+def fetch_text_sync(base_url: str, path: str, *, timeout: float = 10.0, access: Access = _NOBODY) -> str:
+    """Do what `fetch_text` does."""
+    return asyncio.run(fetch_text(base_url, path, timeout=timeout, access=access))
+
+
+def healthy_sync(base_url: str, *, timeout: float = 2.0, access: Access = _NOBODY) -> bool:
+    """Do what `healthy` does."""
+    return asyncio.run(healthy(base_url, timeout=timeout, access=access))

@@ -1,12 +1,39 @@
-"""The measured run of one arm: a closed loop over the prompts, and questions to a server for synchronous callers."""
+"""The measured run of one arm: prompts under a load, and questions to a server for synchronous callers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+from typing import Any
 
-from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench import arrivals
+from draftworth.bench.base import (
+    Closed,
+    Load,
+    Measured,
+    Open,
+    Prompt,
+    RequestRow,
+    Sampling,
+    Target,
+)
 from draftworth.bench.client import run_request
-from draftworth.bench.probes import fetch_text, healthy, new_session, probe, served_models
+from draftworth.bench.http import Client
+from draftworth.bench.loop import run_on_loop
+from draftworth.bench.monitor import Monitor
+from draftworth.bench.probes import (
+    fetch_text,
+    fetch_text_sync,
+    healthy,
+    healthy_sync,
+    probe,
+    probe_sync,
+    served_models,
+    served_models_sync,
+)
+from draftworth.errors import UsageError
 
 __all__ = [
     "failed_share",
@@ -24,8 +51,13 @@ __all__ = [
 
 OnRow = Callable[[RequestRow, int, int], None]
 """Called as each measured request ends: its row, how many have ended, how many there will be."""
+OnTick = Callable[[], None]
 
+_CLOSED = Closed()
+_AHEAD_S = 1.0
+_WARMUP_AT_ONCE = 8
 _WARMUP_TOKENS = 64
+_WARMUP_IDS = 256
 # Repeats itself, so that a drafter that copies from the context drafts in the warm-up too.
 _WARMUP_TEXT = (
     "Warm-up {n}. Count from one to ten, then repeat: one, two, three, four, five, one, two, three, four, five."
@@ -39,16 +71,23 @@ async def measure(
     *,
     arm: str,
     block: int,
+    start: int = 1,
+    point: str = "",
+    load: Load = _CLOSED,
     repeats: int = 1,
-    concurrency: int = 1,
     warmup: int = 2,
+    retries: int = 2,
+    answers: MutableMapping[str, str] | None = None,
     on_row: OnRow | None = None,
-) -> list[RequestRow]:
-    """Send every prompt `repeats` times and return one row for each request.
+    on_tick: OnTick | None = None,
+) -> Measured:
+    """Send every prompt `repeats` times under a load and return one row for each request.
 
-    A closed loop: `concurrency` requests are under way at any time, and the next is sent when one ends. Requests
-    start in a fixed order: the whole list, then the whole list again. First, `warmup` requests with a text of their
-    own are sent (up to `concurrency` at a time) and forgotten, whether they succeed or not.
+    Conversations start in a fixed order: the whole list, then the whole list again. In a closed loop
+    `load.concurrency` of them are under way at any time; otherwise each starts when it is due, whatever the server
+    does. A conversation's next turn is sent as soon as the one before was answered; where one fails, its conversation
+    ends. First, `warmup` requests with a text of their own are sent (as many at a time as the closed loop, or 8) and
+    forgotten, whether they succeed or not.
 
     Args:
         target: the server.
@@ -56,35 +95,130 @@ async def measure(
         sampling: how answers are generated.
         arm: the arm's name, kept in every row.
         block: the block's number, kept in every row.
+        start: the start's number, kept in every row.
+        point: the sweep's point, kept in every row.
+        load: how requests come.
         repeats: how often the whole list is sent.
-        concurrency: requests under way at a time.
         warmup: requests before the first measured one.
+        retries: how often a request that was answered 429, 500, 502, 503 or 504 is sent again.
+        answers: what the assistant said, by the id of the turn it answered, for turns whose `Turn.answer` is None.
+            The server's own answer is put there where it is missing, so that later requests and arms are the same.
         on_row: sees each row when its request ends. Where the run is cancelled, what it has seen is what there is.
+        on_tick: called about every 0.2 s, warm-up included. What it raises, whatever it is, ends the run.
 
     Returns:
-        Rows in the order the requests were started; failed requests are among them, with `ok` False.
+        Rows in the order of the plan, failed requests among them, and how the client fared.
+
+    Raises:
+        UsageError: the URL or an access file cannot be used, a load makes no sense, or prompts do not fit it.
     """
+    run = _Run(target, sampling, arm, block, start, point, retries, {} if answers is None else answers, on_row)
     plan = [(repeat, prompt) for repeat in range(repeats) for prompt in prompts]
-    rows: dict[int, RequestRow] = {}
-    async with new_session() as session:
+    run.total = sum(1 + len(prompt.turns) for _, prompt in plan)
+    times = _arrivals(load, prompts, repeats)
+    for prompt in prompts:
+        if prompt.token_ids is not None and prompt.turns:
+            raise UsageError(f"prompt {prompt.id!r}: token ids cannot have later turns")
+    at_once = load.concurrency if isinstance(load, Closed) else _WARMUP_AT_ONCE
+    async with Monitor(on_tick) as monitor, Client(target.base_url, target.access) as client:
 
         async def warm(number: int) -> None:
-            prompt = Prompt(
-                f"warm-up-{number}", "warm-up", ({"role": "user", "content": _WARMUP_TEXT.format(n=number)},)
-            )
-            short = replace(sampling, max_tokens=min(sampling.max_tokens, _WARMUP_TOKENS))
-            await run_request(session, target, prompt, short, arm=arm, block=block, repeat=0)
+            prompt, short = _warm_up(number, prompts, sampling)
+            await run_request(client, target, prompt, short, arm=arm, block=block, repeat=0, retries=0)
 
-        async def send(number: int) -> None:
+        async def talk(number: int, due: float | None = None) -> None:
             repeat, prompt = plan[number]
-            row = await run_request(session, target, prompt, sampling, arm=arm, block=block, repeat=repeat)
-            rows[number] = row
-            if on_row is not None:
-                on_row(row, len(rows), len(plan))
+            await run.conversation(client, number, repeat, prompt, due)
 
-        await _closed_loop(warm, warmup, concurrency)
-        await _closed_loop(send, len(plan), concurrency)
-    return [rows[number] for number in range(len(plan))]
+        await _closed_loop(warm, warmup, at_once)
+        # What is there by now need not be looked at again: a full collection would stop the clock.
+        gc.freeze()
+        try:
+            monitor.restart()
+            if times is None:
+                await _closed_loop(talk, len(plan), at_once)
+            else:
+                await _open_loop(talk, times)
+        finally:
+            gc.unfreeze()
+        rows = [run.rows[key] for key in sorted(run.rows)]
+        late = [row.late_ms for row in rows if row.late_ms is not None]
+        return Measured(rows=rows, client=monitor.health(None if times is None else late))
+
+
+def _arrivals(load: Load, prompts: Sequence[Prompt], repeats: int) -> list[float] | None:
+    """Return when each conversation is due, in seconds from the first moment; None in a closed loop."""
+    if isinstance(load, Open):
+        return arrivals.poisson(load.rate, load.seed, len(prompts) * repeats)
+    if isinstance(load, Closed):
+        if load.concurrency < 1:
+            raise UsageError(f"{load.concurrency} requests at a time: there must be at least 1")
+        return None
+    return arrivals.recorded(prompts, load.speed, repeats)
+
+
+def _warm_up(number: int, prompts: Sequence[Prompt], sampling: Sampling) -> tuple[Prompt, Sampling]:
+    """Return a request that makes the server work like the measured ones, and fills its prefix cache with none."""
+    short = replace(sampling, max_tokens=min(sampling.max_tokens, _WARMUP_TOKENS))
+    name = f"warm-up-{number}"
+    if prompts and all(prompt.token_ids for prompt in prompts):
+        ids = prompts[number % len(prompts)].token_ids or ()
+        return Prompt(name, "warm-up", token_ids=tuple(reversed(ids[-_WARMUP_IDS:]))), short
+    return Prompt(name, "warm-up", ({"role": "user", "content": _WARMUP_TEXT.format(n=number)},)), short
+
+
+@dataclass
+class _Run:
+    """What the requests of one run share."""
+
+    target: Target
+    sampling: Sampling
+    arm: str
+    block: int
+    start: int
+    point: str
+    retries: int
+    answers: MutableMapping[str, str]
+    on_row: OnRow | None
+    total: int = 0
+    rows: dict[tuple[int, int], RequestRow] = field(default_factory=dict)
+
+    async def conversation(self, client: Client, number: int, repeat: int, prompt: Prompt, due: float | None) -> None:
+        """Send a prompt and its later turns, the first of them when it is due."""
+        asked = replace(prompt, turns=())
+        for turn in range(1, len(prompt.turns) + 2):
+            row = await run_request(
+                client,
+                self.target,
+                asked,
+                self.sampling,
+                arm=self.arm,
+                block=self.block,
+                repeat=repeat,
+                start=self.start,
+                point=self.point,
+                turn=turn,
+                retries=self.retries,
+                due=due if turn == 1 else None,
+            )
+            self.rows[number, turn] = row
+            if self.on_row is not None:
+                self.on_row(row, len(self.rows), self.total)
+            if not row.ok or turn > len(prompt.turns):
+                return
+            following = prompt.turns[turn - 1]
+            said = following.answer
+            if said is None:
+                said = self.answers.setdefault(asked.id, row.text)
+            asked = replace(
+                asked,
+                id=f"{prompt.id}#{turn + 1}",
+                messages=(
+                    *asked.messages,
+                    {"role": "assistant", "content": said},
+                    {"role": "user", "content": following.content},
+                ),
+            )
 
 
 async def _closed_loop(work: Callable[[int], Awaitable[None]], count: int, at_once: int) -> None:
@@ -95,13 +229,31 @@ async def _closed_loop(work: Callable[[int], Awaitable[None]], count: int, at_on
         for number in numbers:  # shared: each number is taken once
             await work(number)
 
-    workers = [asyncio.create_task(worker()) for _ in range(min(max(at_once, 1), count))]
+    async with _together() as tasks:
+        for _ in range(min(at_once, count)):
+            tasks.create_task(worker())
+
+
+async def _open_loop(work: Callable[[int, float], Coroutine[Any, Any, None]], times: Sequence[float]) -> None:
+    """Run `work(number, due)` for each time, in the order of the times. The first error ends them all."""
+    began = perf_counter()
+    async with _together() as tasks:
+        for number in sorted(range(len(times)), key=times.__getitem__):
+            due = began + times[number]
+            # A little ahead, for the connection to be there when it is due.
+            if (ahead := due - _AHEAD_S - perf_counter()) > 0:
+                await asyncio.sleep(ahead)
+            tasks.create_task(work(number, due))
+
+
+@contextlib.asynccontextmanager
+async def _together() -> AsyncIterator[asyncio.TaskGroup]:
+    """Tasks that end together: the first error cancels the others and comes out as it is."""
     try:
-        await asyncio.gather(*workers)
-    finally:
-        for task in workers:
-            task.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None
 
 
 def failed_share(rows: Sequence[RequestRow]) -> float:
@@ -116,42 +268,35 @@ def measure_sync(
     *,
     arm: str,
     block: int,
+    start: int = 1,
+    point: str = "",
+    load: Load = _CLOSED,
     repeats: int = 1,
-    concurrency: int = 1,
     warmup: int = 2,
+    retries: int = 2,
+    answers: MutableMapping[str, str] | None = None,
     on_row: OnRow | None = None,
-) -> list[RequestRow]:
-    """Do what `measure` does, for a synchronous caller. Ctrl-C ends it at once as a KeyboardInterrupt."""
-    return asyncio.run(
-        measure(
+    on_tick: OnTick | None = None,
+) -> Measured:
+    """Do what `measure` does, on uvloop, for a synchronous caller.
+
+    What the caller's signal handlers raise, Ctrl-C's KeyboardInterrupt among it, ends the run at once and is raised.
+    """
+    return run_on_loop(
+        lambda: measure(
             target,
             prompts,
             sampling,
             arm=arm,
             block=block,
+            start=start,
+            point=point,
+            load=load,
             repeats=repeats,
-            concurrency=concurrency,
             warmup=warmup,
+            retries=retries,
+            answers=answers,
             on_row=on_row,
+            on_tick=on_tick,
         )
     )
-
-
-def probe_sync(base_url: str, *, model: str | None = None, timeout: float = 60.0) -> str:
-    """Do what `probe` does, for a synchronous caller."""
-    return asyncio.run(probe(base_url, model=model, timeout=timeout))
-
-
-def served_models_sync(base_url: str, *, timeout: float = 10.0) -> tuple[str, ...]:
-    """Do what `served_models` does, for a synchronous caller."""
-    return asyncio.run(served_models(base_url, timeout=timeout))
-
-
-def fetch_text_sync(base_url: str, path: str, *, timeout: float = 10.0) -> str:
-    """Do what `fetch_text` does, for a synchronous caller."""
-    return asyncio.run(fetch_text(base_url, path, timeout=timeout))
-
-
-def healthy_sync(base_url: str, *, timeout: float = 2.0) -> bool:
-    """Do what `healthy` does, for a synchronous caller."""
-    return asyncio.run(healthy(base_url, timeout=timeout))

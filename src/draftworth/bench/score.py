@@ -45,7 +45,7 @@ async def score(
     """
     usable = [row for row in rows if row.ok and row.prompt_token_ids and row.token_ids]
     scored = []
-    async with new_session(target.token_timeout) as session:
+    async with new_session(target.token_timeout, target.access) as session:
         for row in usable:
             gaps = await _gaps(session, target, row, max_positions)
             scored.append(ScoredOutput(prompt_id=row.prompt_id, arm=row.arm, gaps=gaps, tokens=len(row.token_ids)))

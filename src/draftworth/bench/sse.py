@@ -1,4 +1,4 @@
-"""Server-sent events as they arrive: bytes in any pieces, events out; and what a chat chunk may carry.
+"""Server-sent events as they arrive: bytes in any pieces, events out; and what a chunk of an answer may carry.
 
 The format is the event stream of the HTML standard (section 9.2.6). Splitting at bytes is safe: in UTF-8 the bytes of
 CR, LF and the colon never occur inside another character.
@@ -15,11 +15,14 @@ DONE = b"[DONE]"
 class SseParser:
     """Cuts a byte stream into events. Only the data of an event is kept; comments and other fields are skipped."""
 
+    __slots__ = ("_after_cr", "_at_start", "_data", "_midway", "_rest")
+
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []
         self._data: list[bytes] = []
         self._after_cr = False
         self._at_start = True
+        self._midway = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take the next bytes and return the data of each event they complete, in order.
@@ -27,14 +30,34 @@ class SseParser:
         Several data lines of one event are joined with a line feed. An event without data is none. What the stream
         leaves unfinished at its end is not an event.
         """
+        # Nearly every piece of a stream is one whole event of one line.
+        if (
+            not self._midway
+            and chunk.find(b"\n") == len(chunk) - 2
+            and chunk.startswith(b"data: ")
+            and chunk.endswith(b"\n")
+            and chunk.find(b"\r") < 0
+        ):
+            self._at_start = False
+            return [chunk[6:-2]]
+        events = self._cut(chunk)
+        self._midway = bool(self._rest or self._data or self._after_cr)
+        return events
+
+    def _cut(self, chunk: bytes) -> list[bytes]:
         if self._after_cr and chunk:
             chunk = chunk.removeprefix(b"\n")  # the second half of a CR LF that was cut in two
             self._after_cr = False
         if b"\r" in chunk:
             self._after_cr = chunk.endswith(b"\r")
             chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()
+        if b"\n" not in chunk:
+            if chunk:
+                self._rest.append(chunk)
+            return []
+        lines = b"".join((*self._rest, chunk)).split(b"\n")
+        last = lines.pop()
+        self._rest = [last] if last else []
         events = []
         for line in lines:
             if self._at_start:
@@ -50,7 +73,10 @@ class SseParser:
         return events
 
 
-class Delta(msgspec.Struct):
+# `gc=False`: the collector never looks at them. They hold no cycles and live for microseconds.
+
+
+class Delta(msgspec.Struct, gc=False):
     """What one chunk adds to the answer."""
 
     content: str | None = None
@@ -60,24 +86,42 @@ class Delta(msgspec.Struct):
     tool_calls: list[dict[str, Any]] | None = None
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, gc=False):
     """The part of a chunk that belongs to one answer."""
 
+    index: int | None = None
     delta: Delta | None = None
+    text: str | None = None
+    """What it adds, in a stream of `/v1/completions`."""
     finish_reason: str | None = None
     token_ids: list[int] | None = None
     """The ids of the chunk's tokens (vLLM, with `return_token_ids`)."""
+    prompt_token_ids: list[int] | None = None
 
 
-class Usage(msgspec.Struct):
-    """The server's own token counts."""
+class CompletionDetails(msgspec.Struct, gc=False):
+    """What the completion's tokens are made of."""
+
+    reasoning_tokens: int | None = None
+
+
+class PromptDetails(msgspec.Struct, gc=False):
+    """What the prompt's tokens are made of."""
+
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """The server's own token counts: of the whole answer, or up to here where every chunk has them."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    completion_tokens_details: CompletionDetails | None = None
+    prompt_tokens_details: PromptDetails | None = None
 
 
-class Chunk(msgspec.Struct):
-    """One event of a streamed chat completion: the fields that are measured."""
+class Chunk(msgspec.Struct, gc=False):
+    """One event of a streamed completion: the fields that are measured."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
@@ -95,7 +139,7 @@ def decode(data: bytes) -> Chunk:
     """Decode the data of one event.
 
     Raises:
-        ValueError: it is no JSON, or no chunk of a chat completion; the text says what is wrong where.
+        ValueError: it is no JSON, or no chunk of a completion; the text says what is wrong where.
     """
     try:
         return _decoder.decode(data)

@@ -19,6 +19,7 @@ from draftworth.errors import (
 _EXIT_CTRL_C = 130  # 128 + SIGINT, what shells expect
 
 _VERBS = {
+    "bench": ("draftworth.cli.bench:bench", "Measure a server that runs, under one load or a sweep of them."),
     "demo": ("draftworth.cli.demo:demo", "A whole trial on a small real vLLM on this machine's CPU."),
     "engine": ("draftworth.cli.engine:app", "Engines to try with: install, list."),
     "trial": ("draftworth.cli.trial:app", "Trials on a service: schema, plan, run, show, list, restore."),

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from draftworth.bench.summary import PointSummary
 from draftworth.errors import DraftworthError, UsageError
-from draftworth.reports.words import interval, number, percent
+from draftworth.reports.markdown import looks, on_endpoints
+from draftworth.reports.words import METRICS, cell, gain, interval, judged, mean, number, percent, share
 from draftworth.trials.home import all_trials
-from draftworth.trials.record import TrialRecord, read
+from draftworth.trials.record import ArmRecord, TrialRecord, read
 from draftworth.trials.recover import needs_restore, unfinished
 
 
@@ -17,15 +19,22 @@ def verdict_lines(record: TrialRecord) -> list[str]:
     """Return the verdict, what it rests on, and how the service was left."""
     about = f" ({record.best})" if record.best else ""
     lines = [f"Verdict: {record.verdict}{about}"]
-    if record.comparison is not None and record.comparison.tpot_ratio is not None and not record.error:
-        lines.append(f"  {in_words(record.comparison.tpot_ratio.estimate)} (TPOT: time per output token)")
+    ratio = judged(record.comparison) if record.comparison is not None else None
+    if record.comparison is not None and ratio is not None and not record.error:
+        lines.append(f"  {gain(ratio.estimate, record.comparison.metric)}")
     lines.append(f"  {record.reason}")
+    if looks(record):
+        lines.append(f"  {looks(record)}")
     if record.error_tail:
         lines += ["  The server's last lines:", *(f"    {line}" for line in record.error_tail)]
     for one in record.comparisons:
         if len(record.comparisons) > 1:
-            lines.append(f"  {one.arm}: {one.verdict}, TPOT ratio {interval(one.tpot_ratio)}")
-        lines += [f"  {c.category:<12} TPOT ratio {interval(c.tpot_ratio)}: {c.verdict}" for c in one.categories]
+            lines.append(f"  {one.arm}: {one.verdict}, {METRICS[one.metric]} ratio {interval(judged(one))}")
+        width = max((len(part.category) for part in one.categories), default=0)
+        lines += [
+            f"  {part.category:<{max(12, width)}} {METRICS[part.metric]} ratio {interval(judged(part))}: {part.verdict}"
+            for part in one.categories
+        ]
         if one.output_check is not None:
             lines.append(f"  output check: {one.output_check.status}; {one.output_check.reason}")
     for arm in record.arms:
@@ -36,17 +45,16 @@ def verdict_lines(record: TrialRecord) -> list[str]:
                 f"{percent(counts.acceptance_rate)} of drafted tokens, {number(counts.length_per_step)} tokens a step"
             )
     lines += [f"  {one.severity}: {one.message}" for one in record.findings if one.severity != "info"]
-    lines.append(f"Service: {'restored' if record.restored else 'NOT RESTORED'}; {record.restore}")
+    lines.append(_left(record))
     if record.restore_commands:
         lines += ["Restore it by hand with:", *(f"  {command}" for command in record.restore_commands)]
     return lines
 
 
-def in_words(ratio: float) -> str:
-    """Return what a ratio of TPOT means, for a person."""
-    if round(abs(ratio - 1), 3) == 0:
-        return "as much time per token as the baseline"
-    return f"{abs(1 - ratio):.0%} {'less' if ratio < 1 else 'more'} time per token than the baseline"
+def _left(record: TrialRecord) -> str:
+    if on_endpoints(record) and record.restored:
+        return f"Servers: {record.restore}"
+    return f"Service: {'restored' if record.restored else 'NOT RESTORED'}; {record.restore}"
 
 
 def program() -> str:
@@ -60,14 +68,37 @@ def program() -> str:
 def show_lines(record: TrialRecord, folder: Path) -> list[str]:
     """Return a whole trial for a terminal."""
     lines = [f"Trial {record.id}, {record.created} to {record.finished}", *verdict_lines(record), ""]
-    lines += [
-        f"{arm.name}: {arm.engine} {arm.version or '(version unknown)'}, {arm.requests} answered, "
-        f"{arm.failed} failed, TPOT {number(arm.tpot_ms)} ms, TTFT {number(arm.ttft_ms)} ms"
-        for arm in record.arms
-    ]
+    for one in record.comparisons:
+        name = f"{one.arm}: " if len(record.comparisons) > 1 else ""
+        lines += [
+            f"{name}{words} ratio {interval(getattr(one, f'{metric}_ratio'))}"
+            for metric, words in METRICS.items()
+            if metric != one.metric and getattr(one, f"{metric}_ratio") is not None
+        ]
+    for arm in record.arms:
+        lines.append(_arm_line(arm))
+        lines += [f"  {point.label}: {_point(point)}" for point in arm.points]
     lines += [f"differs: {c.name}: {c.baseline} / {c.variant}" for c in record.confounders]
     lines.append(f"Files: {folder}")
     return lines
+
+
+def _arm_line(arm: ArmRecord) -> str:
+    url = f" at {arm.declared['url']}" if arm.declared.get("url") else ""
+    more = f", {arm.retried} sent again" if arm.retried else ""
+    cached = f", {share(arm.cache_share)} of prompts in the prefix cache" if arm.cache_share is not None else ""
+    return (
+        f"{arm.name}: {arm.engine} {arm.version or '(version unknown)'}{url}, {arm.requests} answered, "
+        f"{arm.failed} failed{more}, TPOT {number(arm.tpot_ms)} ms, TTFT {number(arm.ttft_ms)} ms{cached}"
+    )
+
+
+def _point(point: PointSummary) -> str:
+    tpot, ttft = point.tpot_ms, point.ttft_ms
+    return (
+        f"TPOT {mean(tpot.mean, tpot.low, tpot.high)} ms, p99 {cell(tpot.p99)}; "
+        f"TTFT p50 {cell(ttft.p50)} ms, p99 {cell(ttft.p99)}"
+    )
 
 
 def list_entries() -> list[dict[str, Any]]:
@@ -75,14 +106,19 @@ def list_entries() -> list[dict[str, Any]]:
     broken = {folder.name for folder in unfinished()}
     entries = []
     for folder in all_trials():
-        state, verdict, ratio = "restored", None, None
+        state, verdict, ratio, metric, about = "restored", None, None, None, None
         try:
             record = read(folder)
             verdict = str(record.verdict)
             ratio = (
                 record.comparison.tpot_ratio.estimate if record.comparison and record.comparison.tpot_ratio else None
             )
+            if record.comparison is not None:
+                metric, found = record.comparison.metric, judged(record.comparison)
+                about = None if found is None else found.estimate
             state = "restored" if record.restored else "NOT RESTORED"
+            if on_endpoints(record):
+                state = "not touched"
         except UsageError:
             state = "no record"
             if needs_restore(folder) is None:
@@ -91,5 +127,6 @@ def list_entries() -> list[dict[str, Any]]:
             state = str(error)
         if folder.name in broken:
             state = "NOT RESTORED" if state != "no record" else "unfinished"
-        entries.append({"id": folder.name, "state": state, "verdict": verdict, "tpot_ratio": ratio})
+        entry = {"id": folder.name, "state": state, "verdict": verdict, "tpot_ratio": ratio}
+        entries.append({**entry, "metric": metric, "ratio": about})
     return entries

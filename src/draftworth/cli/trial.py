@@ -5,11 +5,16 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from draftworth.errors import EXIT_NOT_RESTORED, EXIT_REFUSED, DraftworthError
+
+if TYPE_CHECKING:
+    from draftworth.trials.endpoints.config import EndpointsTrial
+    from draftworth.trials.power import Power
+    from draftworth.trials.prepare import Prepared
 
 app = App(name="trial", help="Trials on a service: what they do, what they found.", help_format="markdown")
 
@@ -18,11 +23,18 @@ File = Annotated[Path, Parameter(help="The trial's TOML file; `draftworth trial 
 
 
 @app.command
-def schema(*, as_json: Json = False) -> int:
+def schema(
+    *,
+    endpoints: Annotated[
+        bool, Parameter(negative="", help="The file of a trial between servers that run already.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Print every field of a trial's file with its meaning and default, as TOML to start from."""
     from draftworth.trials.schema import json_schema, toml_schema  # noqa: PLC0415 - lazy: pydantic models
 
-    print(json.dumps(json_schema(), indent=1) if as_json else toml_schema(), end="" if not as_json else "\n")
+    shown = json.dumps(json_schema(endpoints=endpoints), indent=1) if as_json else toml_schema(endpoints=endpoints)
+    print(shown, end="" if not as_json else "\n")
     return 0
 
 
@@ -32,17 +44,21 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
     from dataclasses import asdict  # noqa: PLC0415 - lazy
 
     from draftworth import redact  # noqa: PLC0415 - lazy
+    from draftworth.trials.endpoints.config import EndpointsTrial  # noqa: PLC0415 - lazy
     from draftworth.trials.load import load  # noqa: PLC0415 - lazy
     from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import lines  # noqa: PLC0415 - lazy
     from draftworth.trials.prepare import prepare  # noqa: PLC0415 - lazy
     from draftworth.trials.recover import refuse_unfinished  # noqa: PLC0415 - lazy
 
-    port = load(file).service.port
+    config = load(file)
+    if isinstance(config, EndpointsTrial):
+        return _plan_endpoints(config, as_json=as_json)
+    port = config.service.port
     refuse_unfinished(port, dict(dead()).get(port))
     ready = prepare(file)
     if not as_json:
-        print("\n".join(lines(ready.plan, ready.observed, ready.config)))
+        print("\n".join([*lines(ready.plan, ready.observed, ready.config), _power(ready).line]))
         return 0
     steps = [
         {**asdict(step), "command": redact.command(step.command), "env": redact.environment(step.env)}
@@ -57,7 +73,48 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
         "steps": steps,
         "requests": ready.plan.requests,
         "starts": ready.plan.starts,
+        "power": _power(ready).model_dump(),
         "notes": ready.plan.notes,
+    }
+    print(json.dumps(found, indent=1, default=str))
+    return 0
+
+
+def _power(ready: "Prepared") -> "Power":
+    from draftworth.trials.power import power_of  # noqa: PLC0415 - lazy: scipy
+
+    config = ready.config
+    starts = config.verdict.starts
+    return power_of(
+        config, prompts=len(ready.prompts), starts=(starts + 1, starts), looks=starts, variants=len(config.variants)
+    )
+
+
+def _plan_endpoints(config: "EndpointsTrial", *, as_json: bool) -> int:
+    """Print the plan of a trial between servers that run already."""
+    from draftworth import redact  # noqa: PLC0415 - lazy
+    from draftworth.trials.endpoints.prepare import lines, prepare  # noqa: PLC0415 - lazy
+    from draftworth.trials.power import power_of  # noqa: PLC0415 - lazy: scipy
+
+    ready = prepare(config)
+    power = power_of(
+        config, prompts=len(ready.prompts), starts=(1, 1), looks=len(ready.segments), variants=len(config.arms)
+    )
+    if not as_json:
+        print("\n".join([*lines(ready), power.line]))
+        return 0
+    found = {
+        "schema_version": 1,
+        "engine": ready.engine.name,
+        "servers": [
+            {"arm": arm.name, "url": arm.target.base_url, "model": arm.target.model, "version": arm.version}
+            for arm in ready.arms
+        ],
+        "config": redact.endpoints(config),
+        "steps": [{"id": step.id, "kind": step.kind, "about": step.about} for step in ready.plan.steps],
+        "requests": ready.plan.requests,
+        "starts": 0,
+        "power": power.model_dump(),
     }
     print(json.dumps(found, indent=1, default=str))
     return 0
@@ -76,10 +133,11 @@ def run(file: File, /, *, as_json: Json = False) -> int:
 def run_and_print(file: Path, *, as_json: bool) -> int:
     """Run a trial with progress on standard error, print its result, return its exit code."""
     from draftworth.cli.show import program, verdict_lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
     from draftworth.trials.history import typical_seconds  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import Plan  # noqa: PLC0415 - lazy
     from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
-    from draftworth.trials.run import REPORT, run_trial  # noqa: PLC0415 - lazy: heavy imports
+    from draftworth.trials.run import run_trial  # noqa: PLC0415 - lazy: heavy imports
 
     def show(plan: Plan) -> Progress:
         kinds = [str(step.kind) for step in plan.steps]
@@ -127,9 +185,9 @@ def list_(*, as_json: Json = False) -> int:
     if not entries:
         print(f"No trials in {trials_folder()}; run one with `draftworth trial run FILE`")
     if entries:
-        print(f"{'trial':<17}  {'service':<14}  {'verdict':<13}  TPOT ratio")
+        print(f"{'trial':<17}  {'service':<14}  {'verdict':<13}  ratio")
     for entry in entries:
-        ratio = "" if entry["tpot_ratio"] is None else f"  {entry['tpot_ratio']:.3f}"
+        ratio = "" if entry["ratio"] is None else f"  {entry['ratio']:.3f} ({entry['metric']})"
         print(f"{entry['id']:<17}  {entry['state']:<14}  {entry['verdict'] or '-':<13}{ratio}")
     return 0
 

@@ -64,6 +64,52 @@ class AcceptanceCounts(Frozen):
         return tuple(n / self.drafting_steps for n in self.accepted_per_position)
 
 
+def sum_counts(counts: Sequence[AcceptanceCounts | None]) -> AcceptanceCounts | None:
+    """Return the counts of several windows added; a field that one window lacks is lacking in the sum."""
+    known = [one for one in counts if one is not None]
+    if not known or len(known) < len(counts):
+        return None
+    total: dict[str, Any] = {}
+    for name in ("steps", "drafting_steps", "drafted", "accepted", "emitted"):
+        values = [getattr(one, name) for one in known]
+        total[name] = None if None in values else sum(values)
+    positions = [one.accepted_per_position for one in known]
+    if all(position is not None for position in positions):
+        width = max(len(position or ()) for position in positions)
+        padded = [(*(position or ()), *([0] * (width - len(position or ())))) for position in positions]
+        total["accepted_per_position"] = tuple(sum(column) for column in zip(*padded, strict=True))
+    not_given = {name: why for one in known for name, why in one.not_given.items()}
+    source = known[0].source if len(known) == 1 else f"{known[0].source}, {len(known)} windows added"
+    return AcceptanceCounts(**total, source=source, not_given=not_given)
+
+
+def derived(counts: AcceptanceCounts | None) -> dict[str, float | None]:
+    """Return the rates of an arm by their names in docs/numbers.md."""
+    if counts is None:
+        return {}
+    return {
+        "coverage": counts.coverage,
+        "acceptance_rate": counts.acceptance_rate,
+        "length_per_drafting_step": counts.length_per_drafting_step,
+        "length_per_step": counts.length_per_step,
+    }
+
+
+def synthetic_in(config: Mapping[str, Any] | None) -> str | None:
+    """Return the setting by which an engine accepts drafts at a configured rate, or None.
+
+    vLLM: `rejection_sample_method: synthetic` with `synthetic_acceptance_rates` or `…_length` in the speculative
+    configuration; its log prints them with the prefix `speculative_config.`.
+    """
+    for name, value in (config or {}).items():
+        last = str(name).rpartition(".")[2]
+        if last == "rejection_sample_method" and str(value).strip("'\"") == "synthetic":
+            return f"{last} = synthetic"
+        if last.startswith("synthetic_acceptance") and value not in (None, "None", "null", ""):
+            return f"{last} = {value}"
+    return None
+
+
 class MetricsSnapshot(Frozen):
     """One scrape of an engine's counters, summed over its engines, `_created` series left out."""
 
@@ -177,6 +223,9 @@ class Engine(Protocol):
 
     def generated_tokens(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
         """Return how many tokens the server generated for anybody between two scrapes; None where it is not told."""
+
+    def prefix_cache(self, before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
+        """Return how many prompt tokens were looked up in the prefix cache and found there; None where not told."""
 
     def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
         """Sum the per-request speculative figures of answers; None where no answer carried any."""

@@ -1,11 +1,26 @@
-"""`report.md`: a trial for people, from its record alone."""
+"""`report.md`: a trial for people, from its record alone. Records of older versions render too."""
 
 import shlex
 from collections.abc import Sequence
 
-from draftworth.reports.words import interval, number, percent
+from draftworth.reports.plots import TRIAL_PLOT, has_trial_plot
+from draftworth.reports.words import (
+    METRICS,
+    better,
+    cell,
+    ended,
+    interval,
+    judged,
+    machine,
+    mean,
+    number,
+    percent,
+    sentence,
+    share,
+    workload,
+)
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
-from draftworth.verdicts.base import Comparison, OutputCheck
+from draftworth.verdicts.base import CategoryComparison, Comparison, OutputCheck
 
 
 def report(record: TrialRecord) -> str:
@@ -13,8 +28,11 @@ def report(record: TrialRecord) -> str:
     parts = [_head(record)]
     if record.error:
         parts.append(_error(record))
-    parts += map(_comparison, record.comparisons)
-    parts.append(_arms(record.arms))
+    parts += [_comparison(found, record) for found in record.comparisons]
+    if has_trial_plot(record):
+        parts.append(f"## By load\n\n![TPOT and TTFT of each arm by load]({TRIAL_PLOT})")
+    parts.append(_arms(record))
+    parts.append(_points(record.arms))
     parts += [_acceptance(arm) for arm in record.arms if arm.acceptance and arm.acceptance.drafted]
     parts.append(_findings(record))
     parts.append(_log_warnings(record.arms))
@@ -24,17 +42,34 @@ def report(record: TrialRecord) -> str:
 
 def _head(record: TrialRecord) -> str:
     about = f" ({record.best})" if record.best else ""
-    restored = f"restored: {record.restore}" if record.restored else f"**NOT RESTORED**: {record.restore}"
-    lines = [
-        f"# Trial {record.id}: {record.verdict}{about}",
-        "",
-        f"{record.reason[:1].upper()}{record.reason[1:]}.".replace("..", "."),
-        "",
-        f"Service {restored}.",
-    ]
+    lines = [f"# Trial {record.id}: {record.verdict}{about}", "", sentence(record.reason), "", service_left(record)]
+    ended = looks(record)
+    if ended:
+        lines += ["", ended]
     if record.restore_commands:
         lines += ["", "Restore it by hand with:", "", "```sh", *record.restore_commands, "```"]
     return "\n".join(lines)
+
+
+def on_endpoints(record: TrialRecord) -> bool:
+    """Whether the trial was between servers that run already."""
+    service = record.config.get("service")
+    return isinstance(service, dict) and service.get("type") == "endpoints"
+
+
+def service_left(record: TrialRecord) -> str:
+    """Return how the service, or the servers, were left, as a sentence."""
+    if not record.restored:
+        return f"Service **NOT RESTORED**: {sentence(record.restore)}"
+    return sentence(record.restore) if on_endpoints(record) else f"Service restored: {record.restore}."
+
+
+def looks(record: TrialRecord) -> str:
+    """Return at which look at the evidence a trial ended; nothing where only one was planned."""
+    if record.looks < 2 or record.error is not None:  # noqa: PLR2004 - one look is the end
+        return ""
+    early = ": the evidence was enough" if record.look < record.looks else ", the last"
+    return f"Ended at look {record.look} of {record.looks}{early}. The error rate is shared by all looks."
 
 
 def _error(record: TrialRecord) -> str:
@@ -44,34 +79,72 @@ def _error(record: TrialRecord) -> str:
     return "\n".join(lines)
 
 
-def _comparison(found: ArmComparison) -> str:
+def _comparison(found: ArmComparison, record: TrialRecord) -> str:
     lines = [
         f"## {found.arm} against the baseline: {found.verdict}",
         "",
-        "| prompts | baseline TPOT ms | variant TPOT ms | ratio (interval) | verdict |",
-        "|---|---|---|---|---|",
-        _row("all", found),
-        *(_row(category.category, category) for category in found.categories),
+        *_ratios(found, record),
+        *_groups(found, [one for one in found.categories if one.kind == "category"], "prompts"),
+        *_groups(found, [one for one in found.categories if one.kind != "category"], "load"),
         "",
     ]
     if found.shift_ms is not None:
         lines.append(f"Shift of TPOT (Hodges-Lehmann): {interval(found.shift_ms, ' ms')}.")
-    if found.ttft_ratio is not None:
-        lines.append(f"TTFT ratio: {interval(found.ttft_ratio)}.")
     if found.drift is not None:
         lines.append(f"Drift: the baseline's second TPOT over its first is {interval(found.drift)}.")
-    if found.tpot_ratio is not None and found.tpot_ratio.method:
-        lines.append(f"Method: {found.tpot_ratio.method}.")
+    ratio = judged(found)
+    if ratio is not None and ratio.method:
+        lines.append(f"Method: {ratio.method}.")
     if found.output_check is not None:
         lines += ["", _output(found.output_check)]
     return "\n".join(lines)
 
 
-def _row(name: str, found: Comparison) -> str:
-    return (
-        f"| {name} ({found.pairs}) | {number(found.baseline_tpot_ms)} | {number(found.variant_tpot_ms)} | "
-        f"{interval(found.tpot_ratio)} | {found.verdict} |"
-    )
+def _ratios(found: ArmComparison, record: TrialRecord) -> list[str]:
+    """Return a table of every ratio that is known, the judged one first."""
+    lines = ["| | baseline | variant | ratio (interval) | a gain is |", "|---|---|---|---|---|"]
+    for metric in sorted(METRICS, key=lambda name: name != found.metric):
+        ratio = getattr(found, f"{metric}_ratio")
+        before, after = _figures(found, metric)
+        if metric != found.metric and ratio is None and before is None:
+            continue
+        name = f"{METRICS[metric]}, {_unit(metric, record)}"
+        lines.append(
+            f"| {f'**{name}** (judged)' if metric == found.metric else name} | {cell(before)} | {cell(after)} | "
+            f"{interval(ratio)} | {better(metric)} |"
+        )
+    return lines
+
+
+def _figures(found: Comparison, metric: str) -> tuple[float | None, float | None]:
+    suffix = "_ms" if metric in {"tpot", "ttft"} else ""
+    return getattr(found, f"baseline_{metric}{suffix}"), getattr(found, f"variant_{metric}{suffix}")
+
+
+def _unit(metric: str, record: TrialRecord) -> str:
+    if metric == "goodput":
+        work = record.config.get("workload", {})
+        open_loop = work.get("rate") is not None or work.get("replay_speed") is not None
+        return "share of requests" if open_loop else "requests a second of request time"
+    return "tokens a second of request time" if metric == "throughput" else "ms"
+
+
+def _groups(found: ArmComparison, some: Sequence[CategoryComparison], name: str) -> list[str]:
+    """Return a table of categories or points, after all prompts together."""
+    if not some:
+        return []
+    title = f"{METRICS[found.metric]} {'ms' if found.metric in {'tpot', 'ttft'} else ''}".strip()
+    lines = [
+        "",
+        f"| {name} | pairs | baseline {title} | variant {title} | ratio (interval) | verdict |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label, one in (("all", found), *((_cell(one.category), one) for one in some)):
+        before, after = _figures(one, one.metric)
+        lines.append(
+            f"| {label} | {one.pairs} | {cell(before)} | {cell(after)} | {interval(judged(one))} | {one.verdict} |"
+        )
+    return lines
 
 
 def _output(check: OutputCheck) -> str:
@@ -85,24 +158,59 @@ def _output(check: OutputCheck) -> str:
     return text
 
 
-def _arms(arms: Sequence[ArmRecord]) -> str:
-    lines = [
-        "## Arms",
-        "",
-        "| arm | engine | starts (s to first token) | answered | failed | tokens | TPOT ms | TTFT ms (median) |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+def _arms(record: TrialRecord) -> str:
+    arms, running = record.arms, on_endpoints(record)
+    retried = any(arm.retried for arm in arms)
+    cached = any(arm.cache_share is not None for arm in arms)
+    heads = ["arm", "engine", "server" if running else "starts (s to first token)", "answered", "failed"]
+    heads += ["retried"] * retried + ["tokens", "TPOT ms", "TTFT ms (median)"] + ["in prefix cache"] * cached
+    lines = ["## Arms", "", f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for arm in arms:
-        starts = ", ".join("ran already" if s.seconds is None else f"{s.seconds:.0f}" for s in arm.starts) or "none"
         version = f"{arm.engine} {arm.version or '(version unknown)'}" + (
             f", runner {arm.runner}" if arm.runner else ""
         )
-        lines.append(
-            f"| {arm.name} | {version} | {starts} | {arm.requests} | {arm.failed} | "
-            f"{'not known' if arm.tokens is None else arm.tokens} | {number(arm.tpot_ms)} | {number(arm.ttft_ms)} |"
-        )
+        cells = [arm.name, version, _url(arm) if running else _starts(arm), f"{arm.requests}", f"{arm.failed}"]
+        cells += [f"{arm.retried}"] * retried + ["not known" if arm.tokens is None else f"{arm.tokens}"]
+        cells += [number(arm.tpot_ms), number(arm.ttft_ms)] + [share(arm.cache_share)] * cached
+        lines.append(f"| {' | '.join(cells)} |")
     for arm in arms:
-        lines += ["", f"{arm.name}:", "", "```sh", shlex.join(arm.command), "```"]
+        if arm.command:
+            lines += ["", f"{arm.name}:", "", "```sh", shlex.join(arm.command), "```"]
+    return "\n".join(lines)
+
+
+def _starts(arm: ArmRecord) -> str:
+    """Return how long each start took; several blocks may have run on one. Old records do not number starts."""
+    numbered = any(one.rows or one.start > 1 for one in arm.starts)
+    seconds: dict[int, float | None] = {}
+    for one in arm.starts:
+        seconds.setdefault(one.start if numbered else one.block, one.seconds)
+    return ", ".join("ran already" if one is None else f"{one:.0f}" for one in seconds.values()) or "none"
+
+
+def _url(arm: ArmRecord) -> str:
+    return f"`{_cell(str(arm.declared.get('url') or 'not known'))}`"
+
+
+def _points(arms: Sequence[ArmRecord]) -> str:
+    """Return the figures of each arm at each point, the arms beside each other; nothing where there is one point."""
+    labels = dict.fromkeys(point.label for arm in arms for point in arm.points)
+    if not labels:
+        return ""
+    lines = [
+        "## Each arm at each load",
+        "",
+        "| load | arm | sent | failed | TTFT ms p50 | p99 | TPOT ms mean (95 % interval) | p50 | p99 | E2E ms p50 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for label in labels:
+        for name, point in ((arm.name, point) for arm in arms for point in arm.points if point.label == label):
+            tpot = mean(point.tpot_ms.mean, point.tpot_ms.low, point.tpot_ms.high)
+            lines.append(
+                f"| {_cell(label)} | {name} | {point.requests} | {point.failed} | {cell(point.ttft_ms.p50)} | "
+                f"{cell(point.ttft_ms.p99)} | {tpot} | {cell(point.tpot_ms.p50)} | {cell(point.tpot_ms.p99)} | "
+                f"{cell(point.e2e_ms.p50)} |"
+            )
     return "\n".join(lines)
 
 
@@ -134,7 +242,9 @@ def _findings(record: TrialRecord) -> str:
     lines = ["## Findings", ""]
     if not record.findings and not record.confounders:
         return "## Findings\n\nNone."
-    lines += [f"- **{one.severity}** ({one.code}): {one.message}. {_sentence(one.advice)}" for one in record.findings]
+    lines += [
+        f"- **{one.severity}** ({one.code}): {ended(one.message)} {sentence(one.advice)}" for one in record.findings
+    ]
     if record.confounders:
         lines += [
             "",
@@ -145,10 +255,6 @@ def _findings(record: TrialRecord) -> str:
         ]
         lines += [f"| {c.name} | `{_cell(c.baseline)}` | `{_cell(c.variant)}` | {c.note} |" for c in record.confounders]
     return "\n".join(lines)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _cell(text: str) -> str:
@@ -165,7 +271,7 @@ def _log_warnings(arms: Sequence[ArmRecord]) -> str:
         return ""
     lines = ["## What the servers' logs say", ""]
     lines += [
-        f"- {code} ({', '.join(names)}): {line.rstrip('.')}. {_sentence(advice.rstrip('.'))}"
+        f"- {code} ({', '.join(names)}): {ended(line)} {sentence(advice)}"
         for (code, line, advice), names in seen.items()
     ]
     return "\n".join(lines)
@@ -173,11 +279,6 @@ def _log_warnings(arms: Sequence[ArmRecord]) -> str:
 
 def _conditions(record: TrialRecord) -> str:
     work = record.config.get("workload", {})
-    machine = ", ".join(f"{name} {value}" for name, value in record.machine.items())
-    sampling = (
-        f"up to {work.get('max_tokens')} tokens, temperature {work.get('temperature')}, seed {work.get('seed')}, "
-        f"{work.get('concurrency')} at a time, {work.get('repeats')} repeats"
-    )
     took = (
         f"Draftworth {record.draftworth} itself took {number(record.overhead_seconds)} s of {number(record.seconds)} s"
     )
@@ -185,8 +286,8 @@ def _conditions(record: TrialRecord) -> str:
         [
             "## Conditions",
             "",
-            f"- Workload: {work.get('source')}; {sampling}.",
-            f"- Machine: {machine}.",
+            f"- Workload: {workload(work)}.",
+            f"- Machine: {machine(record.machine)}.",
             f"- From {record.created} to {record.finished}; {took}.",
             "- docs/numbers.md of Draftworth defines each number; raw rows are in requests.parquet beside this.",
         ]

@@ -3,10 +3,13 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from draftworth.bench.base import Prompt, RequestRow, ScoredOutput, Target
-from draftworth.errors import TrialError, UsageError
+from draftworth.bench.base import Access, RequestRow, ScoredOutput, Target
+from draftworth.errors import TrialError
+
+if TYPE_CHECKING:
+    from draftworth.trials.config import AccessConfig
 
 T = TypeVar("T")
 
@@ -18,16 +21,35 @@ def bounded(work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
         TrialError: the deadline passed.
     """
 
+    from draftworth.bench.loop import run_on_loop  # noqa: PLC0415 - lazy
+
     async def main() -> T:
         async with asyncio.timeout(timeout_s):
             return await work()
 
     try:
-        return asyncio.run(main())
+        return run_on_loop(main)
     except TimeoutError:
         raise TrialError(
             "limits.downtime_s was reached while requests were running; raise it, or send fewer requests"
         ) from None
+
+
+def access_of(service: "AccessConfig") -> Access:
+    """Return what lets the tool into a service, keys read from the environment.
+
+    Raises:
+        UsageError: a variable is not set, or a header is none.
+    """
+    from draftworth.bench.access import access  # noqa: PLC0415 - lazy
+
+    return access(
+        api_key_env=service.api_key_env,
+        headers=service.headers,
+        headers_env=service.headers_env,
+        ca_file=service.ca_file,
+        key_name="service.api_key_env",
+    )
 
 
 def score(
@@ -44,7 +66,7 @@ def score(
     return bounded(lambda: scoring.score(target, rows, max_positions=max_positions, on_done=on_done), timeout_s)
 
 
-def model_length(url: str, model: str) -> int | None:
+def model_length(target: Target) -> int | None:
     """Return the served model's longest context in tokens, or None where the server does not tell.
 
     Raises:
@@ -52,39 +74,8 @@ def model_length(url: str, model: str) -> int | None:
     """
     from draftworth.bench.probes import fetch_text  # noqa: PLC0415 - lazy: aiohttp
 
-    data = json.loads(bounded(lambda: fetch_text(url, "/v1/models"), 30.0))
+    data = json.loads(bounded(lambda: fetch_text(target.base_url, "/v1/models", access=target.access), 30.0))
     for entry in data.get("data", []):
-        if entry.get("id") == model and isinstance(entry.get("max_model_len"), int):
+        if entry.get("id") == target.model and isinstance(entry.get("max_model_len"), int):
             return int(entry["max_model_len"])
     return None
-
-
-def load_prompts(source: str, categories: Sequence[str] | None, per_category: int | None) -> tuple[Prompt, ...]:
-    """Return a workload's prompts.
-
-    Args:
-        source: `builtin` or the path of a JSONL file.
-        categories: only these, None for all.
-        per_category: at most this many of each, None for all.
-
-    Raises:
-        UsageError: the file is wrong, or a category is not in it.
-    """
-    from draftworth.bench import workload  # noqa: PLC0415 - lazy
-
-    if source == "builtin":
-        return workload.builtin(categories, per_category)
-    prompts = workload.from_jsonl(source)
-    known = list(dict.fromkeys(prompt.category for prompt in prompts))
-    for name in categories or ():
-        if name not in known:
-            raise UsageError(f"{source}: no prompt is of category {name!r}; there are: {', '.join(known)}")
-    chosen: list[Prompt] = []
-    taken: dict[str, int] = {}
-    for prompt in prompts:
-        if categories is not None and prompt.category not in categories:
-            continue
-        taken[prompt.category] = taken.get(prompt.category, 0) + 1
-        if per_category is None or taken[prompt.category] <= per_category:
-            chosen.append(prompt)
-    return tuple(chosen)

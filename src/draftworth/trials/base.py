@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from draftworth.bench.base import RequestRow, ScoredOutput
+from draftworth.bench.clocks import Clocks
+from draftworth.bench.window import Window
 from draftworth.engines.base import AcceptanceCounts, StartupFacts
 from draftworth.errors import DraftworthError, NotRestoredError
 from draftworth.findings import Finding
@@ -16,7 +18,8 @@ class Block:
     Attributes:
         arm: whose.
         number: from 1, in order of time.
-        rows: one a request, failed ones too.
+        start: which start of this arm's server, from 1.
+        windows: one a point of the workload, or one a turn of interleaved servers.
         check_rows: greedy outputs for the output check; the same as `rows` where the workload is greedy.
         counts: the server's own counts of the window, or None where it gave none.
         per_request: the same from the answers.
@@ -24,12 +27,15 @@ class Block:
         start_seconds: from the command to the first token; None where the server ran already.
         log: the server's log.
         seconds: what the requests took.
-        findings: what was remarkable.
+        warm: whether the server was warmed up.
+        findings: what was remarkable, besides what the windows found.
+        clocks: the machine's clocks before and after, where they can be read.
     """
 
     arm: str
     number: int
-    rows: list[RequestRow] = field(default_factory=list)
+    start: int = 1
+    windows: list[Window] = field(default_factory=list)
     check_rows: list[RequestRow] = field(default_factory=list)
     counts: AcceptanceCounts | None = None
     per_request: AcceptanceCounts | None = None
@@ -37,7 +43,19 @@ class Block:
     start_seconds: float | None = None
     log: str = ""
     seconds: float = 0.0
+    warm: bool = False
     findings: list[Finding] = field(default_factory=list)
+    clocks: tuple[Clocks | None, Clocks | None] = (None, None)
+
+    @property
+    def rows(self) -> list[RequestRow]:
+        """Every request, failed ones too."""
+        return [row for window in self.windows for row in window.rows]
+
+    @property
+    def remarks(self) -> list[Finding]:
+        """Everything remarkable about the block."""
+        return [*self.findings, *(finding for window in self.windows for finding in window.findings)]
 
 
 @dataclass(slots=True)
@@ -68,6 +86,8 @@ class Outcome:
         crash: a bug of Draftworth's that ended the trial.
         restore_error: why the service is not back, or None.
         waited_s: seconds spent on servers and requests; the rest is the tool's own.
+        look: the look at the evidence at which measuring ended, from 1.
+        looks: how many were planned.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -78,3 +98,5 @@ class Outcome:
     crash: Exception | None = None
     restore_error: NotRestoredError | None = None
     waited_s: float = 0.0
+    look: int = 1
+    looks: int = 1

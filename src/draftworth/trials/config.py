@@ -1,13 +1,37 @@
-"""`draftworth.toml`: everything a person says about a trial, each field described once, here."""
+"""`draftworth.toml`: everything a person says about a trial, each field described once, here.
+
+What every kind of service shares is in `CommonConfig`; a trial on a service that Draftworth starts and stops is a
+`TrialConfig`, one between servers that run already an `endpoints.config.EndpointsTrial`.
+"""
 
 import math
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
 
+__all__ = [
+    "BASELINE",
+    "AccessConfig",
+    "ArmConfig",
+    "ArmName",
+    "CommonConfig",
+    "LimitsConfig",
+    "ServiceConfig",
+    "SloConfig",
+    "TrialConfig",
+    "VerdictConfig",
+    "WorkloadConfig",
+    "check_names",
+    "plain_url",
+]
+
 BASELINE = "baseline"
+_SECRET = re.compile(r"(?i)key|token|secret|auth|cookie|passw|cred")
+ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 def _not_json(value: Any) -> str | None:
@@ -20,11 +44,36 @@ def _not_json(value: Any) -> str | None:
     return None if fits else str(value)
 
 
-class ServiceConfig(Strict):
+class AccessConfig(Strict):
+    """How to be let in. Values are read from the environment when they are needed and are in no record."""
+
+    api_key_env: str | None = None
+    """The environment variable that holds the server's API key, sent as `Authorization: Bearer …`."""
+    headers: dict[str, str] = {}
+    """Further headers of every request. They are in the record: a secret belongs into `headers_env`."""
+    headers_env: dict[str, str] = {}
+    """Further headers whose values are in environment variables: header to variable."""
+    ca_file: FilePath | None = None
+    """A PEM file with the authorities to believe for https, where the server's certificate is from a private one;
+    relative to this file."""
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        secret = next((name for name in value if _SECRET.search(name)), None)
+        if secret:
+            raise ValueError(
+                f'{secret} sounds like a secret; write headers_env = {{ {secret} = "VARIABLE" }} and export VARIABLE'
+            )
+        return value
+
+
+class ServiceConfig(AccessConfig):
     """The service the trial is about: how it is started, and where it answers."""
 
     type: Literal["process"] = "process"
-    """How the service is run: `process`, a command that Draftworth starts and stops itself."""
+    """How the service is run: `process`, a command that Draftworth starts and stops itself; or `endpoints`, servers
+    that run already (see docs/endpoints.md, its fields differ)."""
     engine: Literal["vllm"] = "vllm"
     """Which engine the command starts."""
     command: Annotated[Words, Field(min_length=1)]
@@ -38,14 +87,37 @@ class ServiceConfig(Strict):
     """The address the server listens on, as this machine reaches it."""
     port: Annotated[int, Field(ge=1, le=65535)]
     """The port the server listens on; must be the one the command says."""
+    url: str | None = None
+    """Where it answers, where that is not `http://host:port`: with https, or a base path in front of `/v1`."""
     model: str | None = None
     """The served model's name. Default: the first name the server lists."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        return None if value is None else plain_url(value)
+
+
+def plain_url(value: str) -> str:
+    """Return a server's URL without `/v1` and a slash at its end.
+
+    Raises:
+        ValueError: it is none.
+    """
+    url = value.strip().rstrip("/").removesuffix("/v1").rstrip("/")
+    if not url.startswith(("http://", "https://")) or url.count("/") < 2 or url.endswith(":/"):  # noqa: PLR2004 - ://
+        raise ValueError("must be a URL like http://host:8000 or https://host/base")
+    if "?" in url or "#" in url:
+        raise ValueError("must be a URL without a query")
+    if "@" in url.split("/")[2]:
+        raise ValueError("must not hold a password; put the key into an environment variable and name it")
+    return url
 
 
 class ArmConfig(Strict):
     """One way to run the service. The arm `baseline` is the service's own command and is always measured."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+    name: ArmName
     """The arm's name: letters, digits, dot, dash, underscore; at most 64."""
     speculative_config: dict[str, Any] | None = None
     """The engine's own speculative configuration, passed on as it is. An arm without it, args and env is the
@@ -64,55 +136,42 @@ class ArmConfig(Strict):
         return value
 
 
-class WorkloadConfig(Strict):
-    """The requests every arm answers: the same ones, in the same order."""
-
-    source: str = "builtin"
-    """`builtin`, or a JSONL file (relative to this file) with `prompt`, `messages` or `turns`, and optionally `id`
-    and `category`, on each line."""
-    categories: Words | None = None
-    """Only these categories; default: all of the source."""
-    prompts_per_category: Annotated[int, Field(ge=1)] | None = None
-    """At most this many prompts of each category; default: all of the source."""
-    repeats: Annotated[int, Field(ge=1, le=100)] = 1
-    """How often each prompt is sent in one block."""
-    max_tokens: Annotated[int, Field(ge=2)] = 192
-    """Most tokens an answer may have."""
-    temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
-    """Sampling temperature; 0 is greedy."""
-    seed: int = 0
-    """The sampling seed sent with every request."""
-    concurrency: Annotated[int, Field(ge=1, le=4096)] = 1
-    """Requests in flight at a time."""
-    warmup: Annotated[int, Field(ge=0)] = 2
-    """Requests sent to a fresh server before measuring, never counted."""
-
-
 class LimitsConfig(Strict):
     """Bounds that end a trial; the restore always wins over measuring."""
 
     downtime_s: Annotated[float, Field(gt=0)] = 7200.0
     """Most seconds the original service may be away, or, where none was running, the trial may take. At expiry the
-    trial ends and the original is started. Size it for one start of each arm plus the requests."""
+    trial ends and the original is started. Size it for the starts of each arm plus the requests."""
     start_timeout_s: Annotated[float, Field(gt=0)] = 3600.0
     """Most seconds a server may take until it has generated a token."""
     stop_timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Seconds a server has to end after SIGTERM, before SIGKILL."""
     token_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without any event of an answer after which the request has failed."""
-    requests: Annotated[int, Field(ge=1)] = 10000
+    requests: Count = 10000
     """Most measured requests in the whole trial; a plan with more is refused."""
     failed_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """An arm with a larger share of failed requests cannot be measured: the verdict is `error`."""
 
 
 class VerdictConfig(Strict):
-    """How the record is judged."""
+    """How the record is judged, and how much is measured for it."""
 
+    metric: Literal["tpot", "ttft", "throughput", "goodput"] = "tpot"
+    """What the verdict is on: time per output token, time to the first token, output tokens a second, or requests a
+    second that meet the limits of [verdict.slo]."""
+    slo: SloConfig = SloConfig()
+    """Limits for goodput, e.g. `{ ttft_ms = 500, tpot_ms = 40 }`."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    """*No difference* means the whole interval of the TPOT ratio lies within 1 ± margin."""
+    """*No difference* means the whole interval of the ratio lies within 1 ± margin."""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """Confidence of the intervals."""
+    starts: Annotated[int, Field(ge=1, le=20)] = 1
+    """How often each variant is started at most, each time with the baseline before and after it. With several, the
+    trial looks at the evidence after each and ends as soon as it is enough; the error rate is kept. From three on the
+    measured spread between restarts replaces the assumed one."""
+    difference: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    """The difference the trial should be able to see; `trial plan` says what that takes."""
     restart_sd_baseline: Annotated[float, Field(ge=0, lt=1)] = 0.005
     """Assumed standard deviation of log TPOT between restarts without speculation, used while an arm was started
     fewer than three times (published spread: 0.5 %)."""
@@ -120,17 +179,19 @@ class VerdictConfig(Strict):
     """The same with speculation (published spread: 11 % between the fastest and slowest of a handful of restarts)."""
     output_check: bool = True
     """Score the variant's greedy tokens on the baseline server. Switched off, *faster* says nothing about the text."""
-    output_check_prompts: Annotated[int, Field(ge=1)] = 48
+    output_check_prompts: Count = 48
     """At most this many outputs of each arm are scored."""
 
+    @model_validator(mode="after")
+    def _limits_stated(self) -> "VerdictConfig":
+        if self.metric == "goodput" and not self.slo.stated:
+            raise ValueError("a verdict on goodput needs a limit: slo = { ttft_ms = …, tpot_ms = … } in [verdict]")
+        return self
 
-class TrialConfig(Strict):
-    """A trial: one service, its arms, the requests, the bounds."""
 
-    service: ServiceConfig
-    """The service the trial is about."""
-    arms: Annotated[tuple[ArmConfig, ...], Field(min_length=1, strict=False)]
-    """The variants, in the order they are tried; `baseline` may be listed and may then have args and env."""
+class CommonConfig(Strict):
+    """What every trial's file has, whatever runs the servers."""
+
     workload: WorkloadConfig = WorkloadConfig()
     """The requests."""
     limits: LimitsConfig = LimitsConfig()
@@ -138,17 +199,30 @@ class TrialConfig(Strict):
     verdict: VerdictConfig = VerdictConfig()
     """The judgement."""
 
+
+def check_names(names: list[str]) -> None:
+    """Raise ValueError where arms share a name, or there is none besides the baseline."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"two arms are named {twice[0]!r}")
+    if set(names) <= {BASELINE}:
+        raise ValueError("there is no arm besides the baseline; add one with a speculative_config")
+
+
+class TrialConfig(CommonConfig):
+    """A trial: one service, its arms, the requests, the bounds."""
+
+    service: ServiceConfig
+    """The service the trial is about."""
+    arms: Annotated[tuple[ArmConfig, ...], Field(min_length=1, strict=False)]
+    """The variants, in the order they are tried; `baseline` may be listed and may then have args and env."""
+
     @field_validator("arms")
     @classmethod
     def _names_differ(cls, arms: tuple[ArmConfig, ...]) -> tuple[ArmConfig, ...]:
         if any(arm.name == BASELINE and arm.speculative_config is not None for arm in arms):
             raise ValueError("the baseline must not have a speculative_config; the name is reserved, choose another")
-        names = [arm.name for arm in arms]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two arms are named {twice[0]!r}")
-        if set(names) == {BASELINE}:
-            raise ValueError("there is no arm besides the baseline; add one with a speculative_config")
+        check_names([arm.name for arm in arms])
         return arms
 
     @property
@@ -164,5 +238,7 @@ class TrialConfig(Strict):
     @property
     def url(self) -> str:
         """Where the server answers."""
+        if self.service.url:
+            return self.service.url
         host = f"[{self.service.host}]" if ":" in self.service.host else self.service.host
         return f"http://{host}:{self.service.port}"

@@ -4,13 +4,16 @@ The only module that changes anything on the machine, and it does so through `se
 """
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth import redact
-from draftworth.bench.base import Prompt, RequestRow, Target
+from draftworth.bench.base import Access, Prompt, RequestRow, Target
+from draftworth.bench.clocks import read_clocks
+from draftworth.bench.requests import Requests, repeated_passages, sweep_of, workload_findings
 from draftworth.errors import (
     DraftworthError,
     InterruptedTrial,
@@ -25,7 +28,9 @@ from draftworth.services.processes import tail
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.interrupts import Interrupt, Interrupts
+from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import measure_block
+from draftworth.trials.note import note
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
@@ -72,8 +77,15 @@ class Execution:
         interrupts: Interrupts,
         guard: "Guard",
         started: dict[ProcessId, Running],
+        arms: Sequence[ArmInfo],
+        access: Access,
     ) -> None:
         self.plan = plan
+        self.arms = arms
+        self.access = access
+        self.sweep = sweep_of(config.workload)
+        self.requests = Requests(config.workload, prompts)
+        self.answers: dict[str, str] = {}
         self.config = config
         self.observed = observed
         self.scene = scene
@@ -87,9 +99,13 @@ class Execution:
         self.interrupts = interrupts
         self.guard = guard
         self.started = started
-        self.outcome = Outcome()
+        self.outcome = Outcome(looks=config.verdict.starts)
         self.server: _Server | None = None
-        # The clock of limits.downtime_s: from the first moment the original is away, or from the beginning.
+        self.starts: Counter[str] = Counter()
+        self.enough = False
+        # The clock of limits.downtime_s: it runs while the original is away, or from the beginning.
+        self.away_s = 0.0
+        self.away_since = 0.0
         self.deadline = float("inf") if observed.running else time.monotonic() + config.limits.downtime_s
 
     def run(self) -> Outcome:
@@ -105,8 +121,12 @@ class Execution:
                 self._begin()
                 begun = True
                 self.service.save_original(self.observed, self.folder)
+                self.outcome.findings += workload_findings(self.config.workload, self.prompts)
                 for step in self.plan.steps:
-                    self._take(step)
+                    if self.enough and not step.closing:
+                        self.progress.skip()
+                    else:
+                        self._take(step)
             finally:
                 self.interrupts.hold()
         except Interrupt as interrupt:
@@ -157,6 +177,8 @@ class Execution:
                 self._start(step)
             case Kind.MEASURE:
                 self._measure(step)
+            case Kind.LOOK:
+                self._look(step)
             case Kind.SCORE:
                 self._score(step)
             case Kind.STOP:
@@ -166,16 +188,22 @@ class Execution:
                 if self.outcome.restore_error is not None:
                     raise self.outcome.restore_error
                 # The original is back: what follows takes nothing from anybody.
+                self.away_s += time.monotonic() - self.away_since
                 self.deadline = float("inf")
 
     def _stop_original(self, step: Step) -> None:
         if not self.guard.alive():
             raise TrialError("the trial's guard has ended; without it the original is not stopped")
-        self.deadline = time.monotonic() + self.config.limits.downtime_s
+        began = self.away_since = time.monotonic()
+        self.deadline = began + self.config.limits.downtime_s - self.away_s
         self.server = None
-        began = time.monotonic()
+        restored = self.outcome.restored
         with self.journal.step(step.id) as effect:
-            effect["remarks"] = list(self.service.stop_original(self.observed, self.progress.now))
+            if restored is None or restored.running is None:
+                remarks = self.service.stop_original(self.observed, self.progress.now)
+            else:  # it was put back in between and is another process now
+                remarks = self.service.stop(self.service.refresh(restored.running), self.progress.now)
+            effect["remarks"] = list(remarks)
         self.outcome.waited_s += time.monotonic() - began
 
     def _start(self, step: Step) -> None:
@@ -202,6 +230,7 @@ class Execution:
             running,
             follower,
             url=self.config.url,
+            access=self.access,
             model=self.config.service.model,
             deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.deadline),
             say=self.progress.now,
@@ -228,34 +257,57 @@ class Execution:
             self.server = self._original()
         server = self.server
         server.follower.read()
+        self.starts[step.arm] += 1
         block = Block(
             arm=step.arm,
             number=step.block,
+            start=self.starts[step.arm],
             facts=server.follower.reader.facts(),
             start_seconds=server.start_seconds,
             log=server.log,
         )
         self.outcome.blocks.append(block)
         began = time.monotonic()
+        before = read_clocks()
         try:
             with self.journal.step(step.id) as effect:
                 measure_block(
                     block,
                     self.config,
                     self.engine,
-                    self.prompts,
-                    model=server.model,
+                    lambda point: self.requests.at(point, self._target(server)),
+                    target=self._target(server),
+                    sweep=self.sweep,
+                    answers=self.answers,
                     folder=self.folder,
                     timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
                     on_count=self._count,
+                    note=lambda rows: note(self.outcome.blocks, step.arm, rows),
+                    check=block.start == 1,
                 )
                 effect.update(requests=len(block.rows), failed=sum(not row.ok for row in block.rows))
         except MeasureError as error:
             self._blame(error)
         finally:
             self.outcome.waited_s += time.monotonic() - began
+            block.clocks = (before, read_clocks())
+            if self.requests.repeated and block.number == 1:
+                self.outcome.findings.append(repeated_passages())
             server.follower.read()
             block.facts = server.follower.reader.facts()
+
+    def _target(self, server: _Server) -> Target:
+        return Target(self.config.url, server.model, self.config.limits.token_timeout_s, self.access)
+
+    def _look(self, step: Step) -> None:
+        """Judge what is measured; end the measuring where it is enough. The last look is the verdict's own."""
+        self.outcome.look = step.look
+        if step.look == self.outcome.looks:
+            return
+        looks = self.outcome.looks
+        self.enough = decided(self.outcome.blocks, self.arms, self.config, look=step.look, looks=looks)
+        self.journal.append("note", step.id, enough=self.enough)
+        self.progress.line("the evidence is enough" if self.enough else "not enough yet")
 
     def _count(self, done: int, total: int, note: str) -> None:
         self.interrupts.check()
@@ -290,12 +342,10 @@ class Execution:
                     self.server.follower.reader.facts().config.get("device_config"),
                     [process.pid for process in running.seen],
                     self.model_path,
-                    self.config.url,
-                    self.server.model,
+                    self._target(self.server),
                 )
-                target = Target(self.config.url, self.server.model, self.config.limits.token_timeout_s)
                 scores.by_arm = score_all(
-                    target,
+                    self._target(self.server),
                     self._outputs(),
                     limit=limit,
                     most=self.config.verdict.output_check_prompts,

@@ -16,7 +16,7 @@ _KINDS = ("stop-original", "start", "measure", "score", "stop", "restore")
 def typical_seconds(plan: Plan) -> dict[str, float]:
     """Return seconds by kind of step, from the newest trial with the same commands; empty where there is none."""
     wanted = {step.id: list(redact.command(step.command)) for step in plan.steps if step.kind is Kind.START}
-    for folder in reversed(all_trials()):
+    for folder in reversed(all_trials() if wanted else []):
         try:
             with Journal(folder / JOURNAL) as journal:
                 events = journal.events()

@@ -1,18 +1,14 @@
 """Where trials are kept: `$DRAFTWORTH_HOME`, default `.draftworth/` in the current folder."""
 
-import os
 import re
-import time
 from pathlib import Path
 
 from draftworth.errors import UsageError
+from draftworth.home import home, new_folder
+
+__all__ = ["all_trials", "find_trial", "home", "new_trial", "trials_folder"]
 
 _ID = re.compile(r"^\d{8}-\d{6}(?:-\d+)?$")
-
-
-def home() -> Path:
-    """Return the folder everything is kept in."""
-    return Path(os.environ.get("DRAFTWORTH_HOME") or ".draftworth").absolute()
 
 
 def trials_folder() -> Path:
@@ -26,22 +22,9 @@ def new_trial() -> Path:
     Raises:
         UsageError: the folder cannot be made.
     """
-    base = time.strftime("%Y%m%d-%H%M%S")
-    parent = trials_folder()
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        for number in range(1, 1000):
-            folder = parent / (base if number == 1 else f"{base}-{number}")
-            try:
-                # Prompts and answers of a production service are nobody else's to read.
-                folder.mkdir(mode=0o700)
-            except FileExistsError:
-                continue
-            (folder / "logs").mkdir()
-            return folder
-    except OSError as error:
-        raise UsageError(f"{parent}: cannot be written: {error.strerror}; set DRAFTWORTH_HOME") from None
-    raise UsageError(f"{parent}: too many trials in one second")
+    folder = new_folder(trials_folder())
+    (folder / "logs").mkdir()
+    return folder
 
 
 def all_trials() -> list[Path]:

@@ -19,24 +19,35 @@ class Interrupts:
         received: the name of the first signal, or None.
     """
 
-    def __init__(self, tell: Callable[[str], None], *, held: bool = False) -> None:
+    def __init__(
+        self,
+        tell: Callable[[str], None],
+        *,
+        held: bool = False,
+        first: str = "the service is put back first",
+        what: str = "the trial",
+    ) -> None:
         """Make one.
 
         Args:
             tell: takes a remark.
             held: whether signals are only remarked on from the start.
+            first: what happens before the end, for the remark.
+            what: what is ended, for the remark.
         """
         self.tell = tell
+        self._first = first
+        self._what = what
         self._held = held
         self.received: str | None = None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
         if self._held or self.received is not None:
-            self.tell(f"{name}: the service is being put back first; this cannot be skipped")
+            self.tell(f"{name}: {self._first.replace(' is ', ' is being ', 1)}; this cannot be skipped")
             return
         self.received = name
-        self.tell(f"{name}: ending the trial; the service is put back first")
+        self.tell(f"{name}: ending {self._what}; {self._first}")
         raise Interrupt(name)
 
     def check(self) -> None:

@@ -6,13 +6,15 @@ import tomllib
 import types
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from draftworth.errors import UsageError
-from draftworth.trials.config import TrialConfig
+from draftworth.trials.config import CommonConfig, TrialConfig
+from draftworth.trials.endpoints.config import EndpointsTrial
 
+AnyTrial = TrialConfig | EndpointsTrial
 Location = tuple[str | int, ...]
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -20,8 +22,8 @@ _KEY = re.compile(r"""^\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[A-Za
 _WORD = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 
 
-def load(path: Path) -> TrialConfig:
-    """Read a trial's file.
+def load(path: Path) -> AnyTrial:
+    """Read a trial's file: `service.type` says which kind of trial it is.
 
     Raises:
         UsageError: no such file, not TOML, or a field that is unknown, missing or of the wrong kind.
@@ -31,22 +33,49 @@ def load(path: Path) -> TrialConfig:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
+    service = data.get("service")
+    kind = service.get("type", "process") if isinstance(service, dict) else "process"
+    model: type[AnyTrial] = EndpointsTrial if kind == "endpoints" else TrialConfig
+    folder = path.absolute().parent
     try:
-        return _absolute(TrialConfig.model_validate(data), path.absolute().parent)
+        if model is EndpointsTrial:
+            return _absolute(EndpointsTrial.model_validate(data), folder)
+        config = _absolute(TrialConfig.model_validate(data), folder)
     except ValidationError as error:
-        raise UsageError(_explain(path, text, error)) from None
-
-
-def _absolute(config: TrialConfig, folder: Path) -> TrialConfig:
-    """Return the trial with its paths made absolute; they are relative to the file that names them."""
+        raise UsageError(_explain(path, text, error, model)) from None
     cwd = (folder / (config.service.cwd or ".")).resolve()
     if not cwd.is_dir():
         raise UsageError(f"service.cwd: {cwd}: no such folder")
-    source = config.workload.source
-    workload = config.workload
-    if source != "builtin":
-        workload = workload.model_copy(update={"source": str((folder / source).resolve())})
-    return config.model_copy(update={"service": config.service.model_copy(update={"cwd": cwd}), "workload": workload})
+    return config.model_copy(update={"service": config.service.model_copy(update={"cwd": cwd})})
+
+
+def load_process(path: Path) -> TrialConfig:
+    """Read the file of a trial on a service that Draftworth starts and stops itself.
+
+    Raises:
+        UsageError: as `load`, or the file is about endpoints.
+    """
+    config = load(path)
+    if not isinstance(config, TrialConfig):
+        raise UsageError(f'{path}: service.type is "endpoints"; this works on a service that is started and stopped')
+    return config
+
+
+C = TypeVar("C", TrialConfig, EndpointsTrial)
+
+
+def _absolute(config: C, folder: Path) -> C:
+    """Return the trial with its files' paths made absolute; they are relative to the file that names them."""
+    update: dict[str, Any] = {}
+    if config.workload.source != "builtin":
+        source = str((folder / config.workload.source).resolve())
+        update["workload"] = config.workload.model_copy(update={"source": source})
+    if config.service.ca_file is not None:
+        ca_file = (folder / config.service.ca_file).resolve()
+        if not ca_file.is_file():
+            raise UsageError(f"service.ca_file: {ca_file}: no such file")
+        update["service"] = config.service.model_copy(update={"ca_file": ca_file})
+    return config.model_copy(update=update)
 
 
 def _read(path: Path) -> str:
@@ -62,17 +91,29 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _explain(path: Path, text: str, error: ValidationError) -> str:
+def _explain(path: Path, text: str, error: ValidationError, model: type[CommonConfig]) -> str:
     """One line for the first mistake, and how many more there are."""
     # A misspelt field is also a missing one: name the misspelling, it is the cause.
     details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
     first = details[0]
     location = tuple(first["loc"])
+    if location and isinstance(location[-1], int) and not isinstance(_at(tomllib.loads(text), location[:-1]), list):
+        location = location[:-1]  # a single value where a list may stand
     line = find_line(text, location)
     where = f"{path}:{line}" if line else f"{path}"
     field = _dotted(location)
     more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return f"{where}: {_what(field, location, first)}{more}"
+    return f"{where}: {_what(field, location, first, model)}{more}"
+
+
+def _at(data: Any, location: Location) -> Any:
+    """Return the value at a location of a decoded document, None where there is none."""
+    for part in location:
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
 
 
 # What pydantic says in the words of Python, said in those of TOML.
@@ -85,10 +126,10 @@ _PLAIN = {
 }
 
 
-def _what(field: str, location: Location, detail: Any) -> str:
+def _what(field: str, location: Location, detail: Any, model: type[CommonConfig]) -> str:
     kind = detail["type"]
     if kind == "extra_forbidden":
-        known = _fields_at(TrialConfig, location[:-1])
+        known = _fields_at(model, location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
         return f"{field}: unknown field; {hint}"

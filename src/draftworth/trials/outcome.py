@@ -2,47 +2,66 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import draftworth
 from draftworth import redact
 from draftworth.bench.base import RequestRow, median
-from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, StartupFacts
+from draftworth.bench.clocks import changed
+from draftworth.bench.summary import PointSummary, summarise
+from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, derived, sum_counts
 from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
-from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
-from draftworth.trials.plan import Plan
+from draftworth.trials.config import CommonConfig
+from draftworth.trials.judge import ArmInfo, cache_share, facts_of, judge_all, limits_of
 from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, TrialRecord
-from draftworth.verdicts.base import OutputCheck, Verdict
-from draftworth.verdicts.compare import compare, override
-from draftworth.verdicts.output_check import judge
-from draftworth.verdicts.weaken import weaken
+from draftworth.verdicts.base import Verdict
+from draftworth.verdicts.rules import HIGHER_IS_BETTER
+
+if TYPE_CHECKING:
+    from draftworth.bench.points import Point
 
 
 def make_record(
     outcome: Outcome,
-    plan: Plan,
-    config: TrialConfig,
+    arms: Sequence[ArmInfo],
+    config: CommonConfig,
     engine: Engine,
     *,
+    shown_config: dict[str, Any],
     trial: str,
     began_unix: float,
     seconds: float,
     machine: dict[str, Any],
 ) -> TrialRecord:
-    """Return the record of a run."""
-    findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.findings)]
-    arms = tuple(
-        _arm(arm, [block for block in outcome.blocks if block.arm == arm.name], plan, engine)
-        for arm in (config.baseline, *config.variants)
+    """Return the record of a run.
+
+    Args:
+        outcome: what the run left.
+        arms: the arms as asked for, the baseline first.
+        config: the trial's file.
+        engine: compares effective configurations.
+        shown_config: the file as it is shown, secrets hidden.
+        trial: its id.
+        began_unix: when it began.
+        seconds: how long it took.
+        machine: what it ran on.
+    """
+    findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
+    findings += [one for block in outcome.blocks for one in _clocks(block)]
+    records = tuple(
+        _arm(arm, [block for block in outcome.blocks if block.arm == arm.name], config, engine) for arm in arms
     )
     confounders: list[Confounder] = []
     comparisons: list[ArmComparison] = []
     error = outcome.error
     if error is None and outcome.crash is None:
-        comparisons, confounders, more = _judge(outcome, config, engine)
+        comparisons, confounders, more = judge_all(outcome, arms, config, engine)
         findings += more
+        if outcome.look < outcome.looks:
+            message = f"the evidence was enough at look {outcome.look} of {outcome.looks}"
+            findings.append(find(Code.ENDED_EARLY, message))
     best = _best(comparisons)
     restored = outcome.restored
     verdict = best.verdict if best else Verdict.ERROR
@@ -51,22 +70,24 @@ def make_record(
     return TrialRecord(
         id=trial,
         draftworth=draftworth.__version__,
-        created=_iso(began_unix),
-        finished=_iso(began_unix + seconds),
+        created=iso(began_unix),
+        finished=iso(began_unix + seconds),
         seconds=round(seconds, 3),
         overhead_seconds=round(max(seconds - outcome.waited_s, 0.0), 3),
         machine=machine,
-        config=redact.config(config),
+        config=shown_config,
         verdict=verdict,
         reason=reason,
         best=best.arm if best else None,
+        look=outcome.look,
+        looks=outcome.looks,
         restored=restored is not None,
         restore=redact.text(restored.how if restored else str(outcome.restore_error)),
         restore_commands=outcome.restore_error.commands if outcome.restore_error else (),
         comparison=best,
         categories=best.categories if best else (),
         comparisons=tuple(comparisons),
-        arms=arms,
+        arms=records,
         confounders=tuple(dict.fromkeys(map(_shown, confounders))),
         findings=tuple(dict.fromkeys(one.model_copy(update={"message": redact.text(one.message)}) for one in findings)),
         error=ended,
@@ -74,7 +95,8 @@ def make_record(
     )
 
 
-def _iso(unix: float) -> str:
+def iso(unix: float) -> str:
+    """Return a moment as ISO 8601, UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
 
 
@@ -91,128 +113,27 @@ _RANK = (Verdict.FASTER, Verdict.NO_DIFFERENCE, Verdict.INCONCLUSIVE, Verdict.SL
 
 
 def _best(comparisons: Sequence[ArmComparison]) -> ArmComparison | None:
-    """Return the variant the verdict is about: the one with the best verdict, of several the fastest."""
+    """Return the variant the verdict is about: the one with the best verdict, of several the one that gains most."""
 
     def order(one: ArmComparison) -> tuple[int, float]:
-        return _RANK.index(one.verdict), one.tpot_ratio.estimate if one.tpot_ratio else float("inf")
+        if one.ratio is None:
+            return _RANK.index(one.verdict), float("inf")
+        better_high = one.metric in HIGHER_IS_BETTER
+        return _RANK.index(one.verdict), -one.ratio.estimate if better_high else one.ratio.estimate
 
     return min(comparisons, key=order, default=None)
 
 
-def _judge(
-    outcome: Outcome, config: TrialConfig, engine: Engine
-) -> tuple[list[ArmComparison], list[Confounder], list[Finding]]:
-    """Compare every variant with the baseline."""
-    baseline = [block for block in outcome.blocks if block.arm == BASELINE]
-    comparisons: list[ArmComparison] = []
-    confounders: list[Confounder] = []
-    findings: list[Finding] = []
-    if any(_drafted(block) for block in baseline):
-        findings.append(find(Code.BASELINE_SPECULATES, "the baseline's server drafted tokens", arm=BASELINE))
-    of_all = [*findings, *outcome.findings, *(one for block in outcome.blocks for one in block.findings)]
-    for arm in config.variants:
-        blocks = [block for block in outcome.blocks if block.arm == arm.name]
-        speculates = arm.speculative_config is not None
-        rules = config.verdict
-        found = compare(
-            [block.rows for block in baseline],
-            [block.rows for block in blocks],
-            margin=rules.margin,
-            confidence=rules.confidence,
-            variants=len(config.variants),
-            prior_baseline=rules.restart_sd_baseline,
-            prior_variant=rules.restart_sd_variant if speculates else rules.restart_sd_baseline,
-        )
-        check = _check(outcome, arm, baseline, blocks, wanted=rules.output_check)
-        about = _about(arm, check, blocks)
-        findings += [*found.findings, *about]
-        differ = engine.confounders(_facts(baseline), _facts(blocks))
-        confounders += differ
-        findings += _confounded(arm, differ, baseline, blocks)
-        judged = override(found.comparison, check) if rules.output_check else found.comparison
-        judged = weaken(judged, [*of_all, *about])
-        comparisons.append(
-            ArmComparison(
-                **judged.model_dump(),
-                arm=arm.name,
-                categories=tuple(weaken(one, [*of_all, *about]) for one in found.categories),
-                output_check=check,
-                drift=found.drift,
-            )
-        )
-    return comparisons, list(dict.fromkeys(confounders)), findings
+def _clocks(block: Block) -> list[Finding]:
+    why = changed(*block.clocks)
+    return [find(Code.CLOCKS_CHANGED, f"{block.arm}, block {block.number}: {why}", arm=block.arm)] if why else []
 
 
-def _check(
-    outcome: Outcome, arm: ArmConfig, baseline: Sequence[Block], variant: Sequence[Block], *, wanted: bool
-) -> OutputCheck:
-    if not wanted:
-        return OutputCheck(status="unchecked", reason="verdict.output_check is off")
-    if outcome.scores.refused:
-        return OutputCheck(status="unchecked", reason=outcome.scores.refused)
-    by_arm = outcome.scores.by_arm
-    return judge(
-        by_arm.get(BASELINE, []),
-        by_arm.get(arm.name, []),
-        baseline[0].check_rows if baseline else [],
-        variant[0].check_rows if variant else [],
-    )
-
-
-_CHECK_CODES = {
-    "diverged": Code.OUTPUT_DIVERGED,
-    "suspect": Code.OUTPUT_SUSPECT,
-    "unchecked": Code.OUTPUT_UNCHECKED,
-}
-
-
-def _about(arm: ArmConfig, check: OutputCheck, blocks: Sequence[Block]) -> list[Finding]:
-    """Remarks on one variant."""
-    findings = []
-    if check.status in _CHECK_CODES:
-        findings.append(find(_CHECK_CODES[check.status], f"{arm.name}: {check.reason}", arm=arm.name))
-    if arm.speculative_config is None:
-        return findings
-    counts = sum_counts([block.counts for block in blocks])
-    facts = _facts(blocks)
-    if facts.speculating is False:
-        message = f"{arm.name}: the engine's own configuration line says speculative_config=None"
-        findings.append(find(Code.SPECULATION_OFF, message, arm=arm.name))
-    elif counts is not None and counts.drafted == 0:
-        findings.append(find(Code.NOTHING_DRAFTED, f"{arm.name}: 0 tokens drafted", arm=arm.name))
-    elif counts is not None and counts.drafted is None:
-        why = counts.not_given.get("drafted", "the server does not export it")
-        findings.append(find(Code.METRICS_MISSING, f"{arm.name}: drafted tokens not known: {why}", arm=arm.name))
-    return findings
-
-
-def _confounded(
-    arm: ArmConfig, differ: Sequence[Confounder], baseline: Sequence[Block], blocks: Sequence[Block]
-) -> list[Finding]:
-    unknown = [name for name, some in ((BASELINE, baseline), (arm.name, blocks)) if not _facts(some).config]
-    if unknown:
-        message = f"the effective configuration of {' and '.join(unknown)} is in no log, so it was not compared"
-        return [find(Code.CONFOUNDED, message, arm=arm.name)]
-    if not differ:
-        return []
-    names = ", ".join(dict.fromkeys(one.name for one in differ))
-    return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
-
-
-def _drafted(block: Block) -> bool:
-    return bool(block.counts and block.counts.drafted)
-
-
-def _facts(blocks: Sequence[Block]) -> StartupFacts:
-    """Return the facts of the latest start that told its configuration."""
-    told = [block.facts for block in blocks if block.facts.config]
-    return told[-1] if told else blocks[-1].facts if blocks else StartupFacts()
-
-
-def _arm(arm: ArmConfig, blocks: Sequence[Block], plan: Plan, engine: Engine) -> ArmRecord:
+def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, engine: Engine) -> ArmRecord:
     rows = [row for block in blocks for row in block.rows]
     answered = [row for row in rows if row.ok]
-    facts = _facts(blocks)
+    timed = [row for row in answered if row.timed]
+    facts = facts_of(blocks)
     counts = sum_counts([block.counts for block in blocks])
     warnings: dict[tuple[str, str], LogWarning] = {}
     for block in blocks:
@@ -224,27 +145,46 @@ def _arm(arm: ArmConfig, blocks: Sequence[Block], plan: Plan, engine: Engine) ->
         engine=engine.name,
         version=facts.version,
         runner=facts.runner,
-        command=redact.command(plan.commands[arm.name]),
-        declared={
-            "speculative_config": arm.speculative_config,
-            "args": list(redact.command(arm.args)),
-            "env": redact.environment(arm.env),
-        },
+        command=arm.command,
+        declared=dict(arm.declared),
         starts=tuple(
             StartRecord(
-                block=b.number, seconds=None if b.start_seconds is None else round(b.start_seconds, 3), log=b.log
+                block=b.number,
+                start=b.start,
+                seconds=None if b.start_seconds is None else round(b.start_seconds, 3),
+                log=b.log,
+                rows=len(b.rows),
             )
             for b in blocks
         ),
         requests=len(answered),
         failed=len(rows) - len(answered),
+        retried=len(answered) - len(timed),
         tokens=sum(row.tokens or 0 for row in answered) if answered else None,
-        tpot_ms=pooled_tpot(answered),
-        ttft_ms=median([row.ttft_ms for row in answered if row.ttft_ms is not None]),
+        tpot_ms=pooled_tpot(timed),
+        ttft_ms=median([row.ttft_ms for row in timed if row.ttft_ms is not None]),
+        cache_share=cache_share(blocks),
+        points=_points(blocks, config),
         acceptance=counts or (AcceptanceCounts(source="none", not_given=_not_measured()) if blocks else None),
         derived=derived(counts),
         per_request=sum_counts([block.per_request for block in blocks]),
         warnings=tuple(warnings.values()),
+    )
+
+
+def _points(blocks: Sequence[Block], config: CommonConfig) -> tuple[PointSummary, ...]:
+    """Return the figures of each point, all blocks of an arm together; nothing where there is one point."""
+    by_label: dict[str, tuple[Point, list[RequestRow]]] = {}
+    for block in blocks:
+        for window in block.windows:
+            by_label.setdefault(window.point.label, (window.point, []))[1].extend(window.rows)
+    if len(by_label) < 2:  # noqa: PLR2004 - the arm's own figures say it
+        return ()
+    limits = limits_of(config)
+    # Blocks lie apart in time, so rates over all of them mean nothing.
+    unknown = {"throughput": None, "request_rate": None, "goodput": None, "seconds": None}
+    return tuple(
+        summarise(point, rows, limits=limits)[0].model_copy(update=unknown) for point, rows in by_label.values()
     )
 
 
@@ -253,39 +193,8 @@ def _not_measured() -> dict[str, str]:
     return dict.fromkeys(("steps", "drafting_steps", "drafted", "accepted", "accepted_per_position", "emitted"), why)
 
 
-def derived(counts: AcceptanceCounts | None) -> dict[str, float | None]:
-    """Return the rates of an arm by their names in docs/numbers.md."""
-    if counts is None:
-        return {}
-    return {
-        "coverage": counts.coverage,
-        "acceptance_rate": counts.acceptance_rate,
-        "length_per_drafting_step": counts.length_per_drafting_step,
-        "length_per_step": counts.length_per_step,
-    }
-
-
 def pooled_tpot(rows: Sequence[RequestRow]) -> float | None:
     """Return decode time over decoded tokens of all rows together, in milliseconds."""
     used = [row for row in rows if row.tpot_ms is not None and row.decode_ms is not None]
     tokens = sum((row.tokens or 0) - (row.first_chunk_tokens or 0) for row in used)
     return sum(row.decode_ms or 0.0 for row in used) / tokens if tokens else None
-
-
-def sum_counts(counts: Sequence[AcceptanceCounts | None]) -> AcceptanceCounts | None:
-    """Return the counts of several windows added; a field that one window lacks is lacking in the sum."""
-    known = [one for one in counts if one is not None]
-    if not known or len(known) < len(counts):
-        return None
-    total: dict[str, Any] = {}
-    for name in ("steps", "drafting_steps", "drafted", "accepted", "emitted"):
-        values = [getattr(one, name) for one in known]
-        total[name] = None if None in values else sum(values)
-    positions = [one.accepted_per_position for one in known]
-    if all(position is not None for position in positions):
-        width = max(len(position or ()) for position in positions)
-        padded = [(*(position or ()), *([0] * (width - len(position or ())))) for position in positions]
-        total["accepted_per_position"] = tuple(sum(column) for column in zip(*padded, strict=True))
-    not_given = {name: why for one in known for name, why in one.not_given.items()}
-    source = known[0].source if len(known) == 1 else f"{known[0].source}, {len(known)} windows added"
-    return AcceptanceCounts(**total, source=source, not_given=not_given)

@@ -1,18 +1,21 @@
 """From what was observed and asked to the steps of a trial: a pure function, printed by `plan`, executed by `run`.
 
-Order A-B-A: the baseline first, the variants, the baseline again, so that drift is measured and not assumed.
-Where the original runs already it is the first baseline, untouched, and the restored original is the last.
+Order A-B-A: the baseline first, the variants, the baseline again, so that drift is measured and not assumed; with
+several starts A-B-A-B-A, with a look at the evidence behind each baseline, where the trial may end.
+Where the original runs already it is the first baseline, untouched, and the restored original is every later one.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from draftworth import redact
+from draftworth.bench.base import Replay
+from draftworth.bench.requests import sweep_of
 from draftworth.errors import RefusedError
-from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
+from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig, WorkloadConfig
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -25,6 +28,7 @@ class Kind(StrEnum):
     STOP_ORIGINAL = "stop-original"
     START = "start"
     MEASURE = "measure"
+    LOOK = "look"
     SCORE = "score"
     STOP = "stop"
     RESTORE = "restore"
@@ -42,6 +46,8 @@ class Step:
         command: what is executed: for START, for STOP_ORIGINAL (the signal) and for RESTORE (the original's own argv).
         env: declared variables, for START.
         cwd: the original's folder, for RESTORE.
+        look: which look at the evidence, from 1, for LOOK.
+        closing: part of the end: done whether or not the evidence was enough before.
         about: for a person, in one line.
         undo: how its effect is undone, for a person.
     """
@@ -53,6 +59,8 @@ class Step:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str | None = None
+    look: int = 0
+    closing: bool = False
     about: str = ""
     undo: str = ""
 
@@ -63,8 +71,8 @@ class Plan:
 
     Attributes:
         steps: in order.
-        requests: measured requests in all.
-        starts: how many times a server is started.
+        requests: measured requests in all, at most.
+        starts: how many times a server is started, at most.
         downtime_starts: how many of them happen while the original is away.
         commands: arm to its command, the original's own for a baseline that runs already.
         notes: what a person should know before starting.
@@ -86,7 +94,7 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
         observed: what is there.
         engine: knows where flags go.
         version: the engine's version, None where it is not known before a start.
-        prompts: prompts in the workload.
+        prompts: requests that one pass over the workload sends at each point.
 
     Raises:
         RefusedError: the command speculates already, an arm cannot be built, or there are too many requests.
@@ -102,26 +110,27 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
             "and make it an arm's speculative_config"
         )
     commands = {arm.name: arm_command(engine, base, arm, version) for arm in (config.baseline, *config.variants)}
-    blocks = 2 + len(config.variants)
-    requests = prompts * config.workload.repeats * blocks
+    blocks = 1 + config.verdict.starts * (1 + len(config.variants))
+    block_requests = prompts * config.workload.repeats * len(sweep_of(config.workload))
+    requests = block_requests * blocks
     if requests > config.limits.requests:
         raise RefusedError(
             f"the plan sends {requests} requests and limits.requests is {config.limits.requests}; "
-            "raise it, or lower workload.prompts_per_category or workload.repeats"
+            "raise it, or lower workload.prompts_per_category, workload.repeats or verdict.starts"
         )
-    builder = _Builder(config, commands, prompts * config.workload.repeats)
+    builder = _Builder(config, commands, block_requests)
     plain = not config.baseline.args and not config.baseline.env
     if observed.running:
         builder.with_original(observed, plain=plain)
     else:
         builder.from_nothing()
     starts = sum(step.kind is Kind.START for step in builder.steps)
-    restored = 1 if observed.running else 0
+    restored = sum(step.kind is Kind.RESTORE for step in builder.steps) if observed.running else 0
     return Plan(
         steps=tuple(builder.steps),
         requests=requests,
         starts=starts + restored,
-        downtime_starts=starts + restored if observed.running else 0,
+        downtime_starts=starts + restored if restored else 0,
         commands=commands,
         notes=_notes(config, observed, version, engine),
     )
@@ -138,6 +147,22 @@ def arm_command(engine: "Engine", base: tuple[str, ...], arm: ArmConfig, version
     if arm.speculative_config is not None:
         return engine.with_speculation(command, arm.speculative_config)
     return engine.without_placeholder(command)
+
+
+def in_words(work: WorkloadConfig) -> str:
+    """Return how requests are sent, for a person: `up to 192 tokens each, 1 or 8 at a time`."""
+
+    def some(values: Sequence[float]) -> str:
+        return " or ".join(f"{value:g}" for value in values)
+
+    if work.replay_speed is not None:
+        load = Replay(work.replay_speed).label
+    elif work.rate is not None:
+        load = f"{some(work.rate)} a second"
+    else:
+        load = f"{some(work.concurrency)} at a time"
+    context = f", prompts of about {some(work.context_tokens)} tokens" if work.context_tokens else ""
+    return f"up to {some(work.max_tokens)} tokens each{context}, {load}"
 
 
 def _notes(config: TrialConfig, observed: "Observed", version: str | None, engine: "Engine") -> tuple[str, ...]:
@@ -167,40 +192,56 @@ class _Builder:
 
     def with_original(self, observed: "Observed", *, plain: bool) -> None:
         """The original runs: measure it, replace it, put it back, measure it again."""
-        if plain:
-            self.measure(BASELINE, "on the running original")
+        if not plain:
+            self.stop_original(observed, again=False)
+            self.rounds()
+            self.put_back(observed, closing=True)
+            return
+        self.measure(BASELINE, "on the running original")
+        for number in range(1, self.config.verdict.starts + 1):
+            self.stop_original(observed, again=number > 1)
+            for arm in self.config.variants:
+                self.arm(arm)
+            self.put_back(observed)
+            self.measure(BASELINE, "on the restored original")
+            self.look(number)
+        self.score()
+
+    def from_nothing(self) -> None:
+        """Nothing runs: start each arm in turn and leave nothing."""
+        self.rounds()
+        self.add(Kind.RESTORE, closing=True, about="check that nothing is left and the port is free")
+
+    def rounds(self) -> None:
+        """Start each arm in turn, the baseline first and after each round."""
+        self.arm(self.config.baseline)
+        last = self.config.verdict.starts
+        for number in range(1, last + 1):
+            for arm in self.config.variants:
+                self.arm(arm)
+            self.arm(self.config.baseline, look=number, score=number == last)
+
+    def stop_original(self, observed: "Observed", *, again: bool) -> None:
+        """Add the end of the original."""
         self.add(
             Kind.STOP_ORIGINAL,
-            command=("kill", "-TERM", str(observed.process.pid)) if observed.process else (),
-            about="stop the original service",
+            command=("kill", "-TERM", str(observed.process.pid)) if observed.process and not again else (),
+            about=f"stop the {'restored ' if again else ''}original service",
             undo="start the original service",
         )
-        if not plain:
-            self.arm(self.config.baseline)
-        for arm in self.config.variants:
-            self.arm(arm)
-        if not plain:
-            self.arm(self.config.baseline, score=True)
+
+    def put_back(self, observed: "Observed", *, closing: bool = False) -> None:
+        """Add the restore of the original."""
         self.add(
             Kind.RESTORE,
             command=observed.command,
             cwd=observed.cwd,
+            closing=closing,
             about="start the original service and check that it generates",
         )
-        if plain:
-            self.measure(BASELINE, "on the restored original")
-            self.score()
 
-    def from_nothing(self) -> None:
-        """Nothing runs: start each arm in turn and leave nothing."""
-        self.arm(self.config.baseline)
-        for arm in self.config.variants:
-            self.arm(arm)
-        self.arm(self.config.baseline, score=True)
-        self.add(Kind.RESTORE, about="check that nothing is left and the port is free")
-
-    def arm(self, arm: ArmConfig, *, score: bool = False) -> None:
-        """Start, measure, perhaps score, stop."""
+    def arm(self, arm: ArmConfig, *, look: int = 0, score: bool = False) -> None:
+        """Start, measure, perhaps look and score, stop."""
         self.add(
             Kind.START,
             arm.name,
@@ -210,9 +251,19 @@ class _Builder:
             undo=f"end every process of {arm.name}",
         )
         self.measure(arm.name, "")
+        if look:
+            self.look(look)
         if score:
             self.score()
-        self.add(Kind.STOP, arm.name, about=f"stop {arm.name}; wait until no process is left and the port is free")
+        about = f"stop {arm.name}; wait until no process is left and the port is free"
+        self.add(Kind.STOP, arm.name, closing=score, about=about)
+
+    def look(self, number: int) -> None:
+        """Add a look at the evidence, where there are several."""
+        planned = self.config.verdict.starts
+        if planned > 1:
+            rest = "end the measuring if it is enough" if number < planned else "the last"
+            self.add(Kind.LOOK, look=number, about=f"look {number} of {planned} at the evidence: {rest}")
 
     def measure(self, arm: str, where: str) -> None:
         """Add a measurement."""
@@ -220,7 +271,7 @@ class _Builder:
         work = self.config.workload
         about = (
             f"measure {arm}{' ' + where if where else ''}: {work.warmup} warm-up and {self.requests} requests, "
-            f"up to {work.max_tokens} tokens each, {work.concurrency} at a time"
+            f"{in_words(work)}"
         )
         self.add(Kind.MEASURE, arm, block=self.block, about=about)
 
@@ -229,7 +280,7 @@ class _Builder:
         if self.config.verdict.output_check:
             count = min(self.requests, self.config.verdict.output_check_prompts)
             about = f"output check: score up to {count} outputs of each arm on the baseline server"
-            self.add(Kind.SCORE, BASELINE, block=self.block, about=about)
+            self.add(Kind.SCORE, BASELINE, block=self.block, closing=True, about=about)
 
     def add(self, kind: Kind, arm: str = "", **rest: Any) -> None:
         """Add a step with the next number."""
@@ -252,12 +303,14 @@ def lines(found: Plan, observed: "Observed", config: TrialConfig) -> list[str]:
             out.append(f"    $ {_shell(step, config)}")
         if step.undo:
             out.append(f"    undo: {step.undo}")
-    out += ["", f"{found.starts} server starts, {found.requests} measured requests."]
+    most = "at most " if config.verdict.starts > 1 else ""
+    out += ["", f"{most}{found.starts} server starts, {found.requests} measured requests.".capitalize()]
     limit = config.limits.downtime_s
     if observed.running:
         out.append(
-            f"The original is away for {found.downtime_starts} starts and what is measured between; "
-            f"after at most {limit:g} s it is started again, whatever is missing."
+            f"The original is away for {found.downtime_starts} starts and what is measured between"
+            f"{f', in up to {config.verdict.starts} absences' if config.verdict.starts > 1 else ''}; "
+            f"after at most {limit:g} s in all it is started again, whatever is missing."
         )
     else:
         out.append(f"After at most {limit:g} s the trial ends, whatever is missing.")

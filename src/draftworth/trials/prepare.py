@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftworth.bench.requests import load_workload, requests_in
 from draftworth.engines import engine as engine_named
 from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.services import service_for
-from draftworth.trials.ask import load_prompts
-from draftworth.trials.load import load
+from draftworth.trials.ask import access_of
+from draftworth.trials.load import load_process
 from draftworth.trials.plan import Plan, plan
 
 if TYPE_CHECKING:
-    from draftworth.bench.base import Prompt
+    from draftworth.bench.base import Access, Prompt
     from draftworth.engines.base import Engine
     from draftworth.services.base import Observed, Service
     from draftworth.trials.config import TrialConfig
@@ -40,6 +41,7 @@ class Prepared:
     prompts: "tuple[Prompt, ...]"
     version: str | None
     model_path: Path | None
+    access: "Access"
 
 
 def prepare(path: Path) -> Prepared:
@@ -49,9 +51,9 @@ def prepare(path: Path) -> Prepared:
         UsageError: the file or the workload is wrong.
         RefusedError: the machine is not in a state to run it.
     """
-    config = load(path)
-    work = config.workload
-    prompts = load_prompts(work.source, work.categories, work.prompts_per_category)
+    config = load_process(path)
+    prompts = load_workload(config.workload).prompts
+    access = access_of(config.service)
     _check_host(config)
     engine = engine_named(config.service.engine)
     plain = engine.without_placeholder(config.service.command)
@@ -69,10 +71,10 @@ def prepare(path: Path) -> Prepared:
         if isinstance(named, str):
             _check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
     if observed.running:
-        _check_served(config)
+        _check_served(config, access)
     version = engine.version_of(command, config.service.env)
-    made = plan(config, observed, engine, version=version, prompts=len(prompts))
-    return Prepared(config, service, engine, observed, made, prompts, version, model_path)
+    made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
+    return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
 
 
 def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
@@ -92,11 +94,13 @@ def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
 
 
 def _check_key(command: Sequence[str], config: "TrialConfig") -> None:
-    """Refuse a server that asks for a key: it could neither be measured nor verified."""
+    """Refuse a server that asks for a key nobody named: it could neither be measured nor verified."""
+    if config.service.api_key_env or any(name.lower() == "authorization" for name in config.service.headers_env):
+        return
     if _KEY.search(" ".join(command)) or "VLLM_API_KEY" in {**os.environ, **config.service.env}:
         raise RefusedError(
-            "the service asks for an API key (--api-key or VLLM_API_KEY), which trials cannot send yet; "
-            "run the trial on a server without one, on the loopback address"
+            "the service asks for an API key (--api-key or VLLM_API_KEY); put the key into an environment variable and "
+            'name it: service.api_key_env = "VARIABLE"'
         )
 
 
@@ -120,12 +124,12 @@ def _check_host(config: "TrialConfig") -> None:
         raise UsageError(f"service.host: {config.service.host!r} has no address: {error.strerror or error}") from None
 
 
-def _check_served(config: "TrialConfig") -> None:
+def _check_served(config: "TrialConfig", access: "Access") -> None:
     """Refuse where the running service does not answer, or does not serve the model the file names."""
     from draftworth.bench.run import served_models_sync  # noqa: PLC0415 - lazy: aiohttp
 
     try:
-        served = served_models_sync(config.url)
+        served = served_models_sync(config.url, access=access)
     except MeasureError as error:
         raise RefusedError(f"the service runs but does not answer: {error}") from None
     if config.service.model is not None and config.service.model not in served:

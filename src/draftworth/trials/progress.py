@@ -54,12 +54,22 @@ class Remaining:
         self._before = {**_GUESS_S, **(known or {})}
         self._took: dict[str, list[float]] = defaultdict(list)
         self._at = -1
+        self._open = False
         self._since = clock()
         self._share = 0.0
 
     def next_step(self) -> None:
         """The step at hand is done and the next begins."""
-        if 0 <= self._at < len(self._kinds):
+        self._end()
+        self._open = True
+
+    def skip_step(self) -> None:
+        """The step at hand is done and the next is left out: it tells nothing of how long its kind takes."""
+        self._end()
+        self._open = False
+
+    def _end(self) -> None:
+        if self._open and 0 <= self._at < len(self._kinds):
             self._took[self._kinds[self._at]].append(self._clock() - self._since)
         self._at += 1
         self._since = self._clock()
@@ -246,6 +256,11 @@ class Progress:
         self._title, self._now = title, ""
         total = f"/{len(self._kinds)}" if self._kinds else ""
         self.line(f"{self._elapsed()} [{self._number}{total}] {title}{self._left()}")
+
+    def skip(self) -> None:
+        """The next step is left out."""
+        self.remaining.skip_step()
+        self._number += 1
 
     def now(self, text: str) -> None:
         """What is happening within the step."""

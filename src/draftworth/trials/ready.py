@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftworth.bench.base import Access
 from draftworth.errors import MeasureError, ServerStartError
 from draftworth.services.processes import exit_code, tail
 
@@ -65,6 +66,7 @@ def wait_ready(
     follower: LogFollower,
     *,
     url: str,
+    access: Access,
     model: str | None,
     deadline: float,
     say: Callable[[str], None],
@@ -77,6 +79,7 @@ def wait_ready(
         running: the start.
         follower: its log.
         url: where it answers.
+        access: what lets the tool in.
         model: the served name, or None for the first it lists.
         deadline: `time.monotonic()` after which the start has failed.
         say: takes what the server is doing.
@@ -96,13 +99,14 @@ def wait_ready(
         say(follower.reader.facts().phase)
         if not service.alive(running):
             raise ServerStartError(_ended(running, hint), tail(running.log))
-        if healthy_sync(url):
+        if healthy_sync(url, access=access):
             if not service.owns_port(running):
                 raise ServerStartError(f"{url} is answered by a process that is not the one just started")
             running = service.refresh(running)
             say("generating the first token")
             try:
-                return probe_sync(url, model=model, timeout=max(1.0, min(120.0, deadline - time.monotonic()))), running
+                left = max(1.0, min(120.0, deadline - time.monotonic()))
+                return probe_sync(url, model=model, timeout=left, access=access), running
             except MeasureError as error:
                 trouble = str(error)
                 if _PERMANENT.search(trouble):

@@ -2,6 +2,7 @@
 
 schema_version history:
 1: first.
+2: sweep points, starts within blocks, looks at the evidence, other metrics than TPOT, retries, prefix cache.
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from draftworth.bench.summary import PointSummary
 from draftworth.engines.base import AcceptanceCounts, Confounder, LogWarning
 from draftworth.errors import (
     EXIT_DONE,
@@ -23,7 +25,7 @@ from draftworth.findings import Finding
 from draftworth.models import Frozen
 from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, OutputCheck, Verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 NAME = "trial.json"
 
 
@@ -31,6 +33,10 @@ class StartRecord(Frozen):
     """One start of an arm's server."""
 
     block: int
+    start: int = 1
+    """Which start of the arm's server this block ran on, from 1."""
+    rows: int = 0
+    """Requests measured in the block."""
     seconds: float | None
     """From the command to the first generated token; None where the original ran already."""
     log: str
@@ -51,12 +57,18 @@ class ArmRecord(Frozen):
     requests: int = 0
     """Requests that were answered in full."""
     failed: int = 0
+    retried: int = 0
+    """Of the answered ones, those that were sent again: in no time."""
     tokens: int | None = None
     """Output tokens of the answered requests."""
     tpot_ms: float | None = None
     """Decode time over decoded tokens, all answered requests together."""
     ttft_ms: float | None = None
     """Median time to the first token."""
+    cache_share: float | None = None
+    """Share of the prompt tokens that the server had in its prefix cache."""
+    points: tuple[PointSummary, ...] = ()
+    """The figures of each point of a sweep, where there are several."""
     acceptance: AcceptanceCounts | None = None
     """From the server's totals over the measured windows."""
     derived: dict[str, float | None] = {}
@@ -98,6 +110,10 @@ class TrialRecord(Frozen):
     reason: str
     best: str | None = None
     """The arm the verdict is about."""
+    look: int = 1
+    """The look at the evidence at which the trial ended, from 1."""
+    looks: int = 1
+    """How many looks were planned; the intervals are at the level the last one had."""
     restored: bool
     """Whether the service is as it was before the trial, verified."""
     restore: str = ""

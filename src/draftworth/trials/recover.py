@@ -12,6 +12,7 @@ from draftworth.services import service_for
 from draftworth.services.base import Observed, ProcessId, Running
 from draftworth.services.processes import boot_id
 from draftworth.trials import record as records
+from draftworth.trials.ask import access_of
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.home import all_trials
 from draftworth.trials.interrupts import Interrupts
@@ -70,6 +71,7 @@ def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[s
         service=service_for(config.service, command, stop_timeout_s=config.limits.stop_timeout_s),
         engine=engine,
         url=config.url,
+        access=access_of(config.service),
         model=None,  # any served model proves that the service is back
         start_timeout_s=config.limits.start_timeout_s,
         say=say,

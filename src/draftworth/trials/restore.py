@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth import redact
+from draftworth.bench.base import Access
 from draftworth.errors import NotRestoredError, TrialError
 from draftworth.services.base import Observed, Running
 from draftworth.trials.ready import LogFollower, wait_ready
@@ -55,6 +56,7 @@ class Scene:
         service: the service, as the trial's file describes it.
         engine: reads the original's log while it starts.
         url: where the service answers.
+        access: what lets the tool in.
         model: the served name, or None for the first the server lists.
         start_timeout_s: most seconds the original may take to start, an attempt.
         say: takes what is happening.
@@ -68,6 +70,7 @@ class Scene:
     service: "Service"
     engine: "Engine"
     url: str
+    access: Access
     model: str | None
     start_timeout_s: float
     say: Callable[[str], None]
@@ -156,6 +159,7 @@ def _bring_back(scene: Scene) -> Restored:
         running,
         LogFollower(running.log, scene.engine.log_reader(), offset),
         url=scene.url,
+        access=scene.access,
         model=scene.model,
         deadline=time.monotonic() + scene.start_timeout_s,
         say=scene.say,

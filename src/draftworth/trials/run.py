@@ -1,57 +1,36 @@
 """`trial run`: prepare, lock, execute, judge, record. Returns a record; prints nothing but progress."""
 
-import os
-import platform
 import secrets
 import shutil
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from draftworth.bench.rows import write_rows
-from draftworth.errors import DraftworthError, RefusedError, UsageError
-from draftworth.reports.markdown import report
-from draftworth.trials import record as records
+from draftworth import redact
+from draftworth.errors import RefusedError, UsageError
 from draftworth.trials.base import Outcome
+from draftworth.trials.endpoints.config import EndpointsTrial
+from draftworth.trials.endpoints.run import run_endpoints
 from draftworth.trials.execute import Execution
+from draftworth.trials.finish import Finished, finish
 from draftworth.trials.guard import Guard, guarded
 from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Journal
+from draftworth.trials.judge import arms_of
 from draftworth.trials.load import load
 from draftworth.trials.lock import locked
-from draftworth.trials.outcome import make_record
 from draftworth.trials.plan import Plan
 from draftworth.trials.prepare import Prepared, prepare
 from draftworth.trials.progress import Progress
-from draftworth.trials.record import TrialRecord, write_text
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 
 if TYPE_CHECKING:
     from draftworth.services.base import ProcessId, Running
-
-REPORT = "report.md"
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A trial that ended.
-
-    Attributes:
-        record: what trial.json holds.
-        folder: where everything is.
-        crash: a bug of Draftworth's that ended it, after the restore.
-    """
-
-    record: TrialRecord
-    folder: Path
-    crash: Exception | None = None
 
 
 def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
@@ -66,7 +45,10 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
         RefusedError: the trial was refused; nothing was changed.
     """
     began, began_unix = time.monotonic(), time.time()
-    port = load(path).service.port
+    config = load(path)
+    if isinstance(config, EndpointsTrial):
+        return run_endpoints(config, show=show)
+    port = config.service.port
     folder = new_trial()
     try:
         with locked(port, folder) as died:
@@ -78,48 +60,20 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
                 # Guarded, and with signals handled, until the record is written: a trial that dies gets one too.
                 with interrupts.installed():
                     outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=guard, show=show)
-                    return _finish(prepared, folder, outcome, began, began_unix)
+                    return finish(
+                        outcome,
+                        arms_of(prepared.config, prepared.plan.commands),
+                        prepared.config,
+                        prepared.engine,
+                        shown_config=redact.config(prepared.config),
+                        folder=folder,
+                        began=began,
+                        began_unix=began_unix,
+                    )
     except (UsageError, RefusedError, KeyboardInterrupt):
         # A signal that gets here came before the trial was at work: nothing was changed.
         _remove_empty(folder)
         raise
-
-
-def _finish(prepared: Prepared, folder: Path, outcome: Outcome, began: float, began_unix: float) -> Finished:
-    """Write everything a trial leaves. The record is written last, so a record means a whole trial.
-
-    Raises:
-        NotRestoredError: the record cannot be written, and the service is not back either.
-        DraftworthError: the record cannot be written; the service is back.
-    """
-    record = make_record(
-        outcome,
-        prepared.plan,
-        prepared.config,
-        prepared.engine,
-        trial=folder.name,
-        began_unix=began_unix,
-        seconds=time.monotonic() - began,
-        machine=machine(),
-    )
-    try:
-        write_rows([row for block in outcome.blocks for row in block.rows], folder)
-        if outcome.crash is not None:
-            write_text(folder / "crash.txt", "".join(traceback.format_exception(outcome.crash)))
-        # What writing the rows cost belongs to the tool's own time too.
-        seconds = time.monotonic() - began
-        times = {"seconds": round(seconds, 3), "overhead_seconds": round(max(seconds - outcome.waited_s, 0.0), 3)}
-        record = record.model_copy(update=times)
-        write_text(folder / REPORT, report(record))
-        records.write(record, folder)
-    except OSError as error:
-        if outcome.restore_error is not None:
-            raise outcome.restore_error from None
-        raise DraftworthError(
-            f"{folder}: the record cannot be written: {error.strerror or error}; the service is back "
-            f"({record.restore}); verdict: {record.verdict}: {record.reason}"
-        ) from None
-    return Finished(record, folder, outcome.crash)
 
 
 def _execute(
@@ -143,6 +97,7 @@ def _execute(
             service=prepared.service,
             engine=prepared.engine,
             url=config.url,
+            access=prepared.access,
             model=None,  # any served model proves that the service is back
             start_timeout_s=config.limits.start_timeout_s,
             say=progress.now,
@@ -165,32 +120,11 @@ def _execute(
             interrupts=interrupts,
             guard=guard,
             started=started,
+            arms=arms_of(config, prepared.plan.commands),
+            access=prepared.access,
         ).run()
 
 
 def _remove_empty(folder: Path) -> None:
     """Take back the folder of a trial that was refused: nothing happened, so there is nothing to keep."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def machine() -> dict[str, Any]:
-    """Return what the trial ran on: kernel, processor, cores, memory."""
-    import psutil  # noqa: PLC0415 - lazy
-
-    return {
-        "kernel": platform.release(),
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

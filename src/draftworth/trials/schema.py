@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from draftworth.trials.config import (
+    AccessConfig,
     ArmConfig,
     LimitsConfig,
     ServiceConfig,
@@ -15,6 +16,7 @@ from draftworth.trials.config import (
     VerdictConfig,
     WorkloadConfig,
 )
+from draftworth.trials.endpoints.config import EndpointArm, EndpointsConfig, EndpointsTrial
 
 _EXAMPLES: dict[tuple[str, str], str] = {
     ("service", "command"): '["vllm", "serve", "/models/my-model", "--port", "8000"]',
@@ -30,20 +32,39 @@ _EXAMPLES: dict[tuple[str, str], str] = {
     ("arms", "env"): "{}",
     ("workload", "categories"): '["coding", "editing"]',
     ("workload", "prompts_per_category"): "6",
+    ("workload", "limit"): "100",
+    ("workload", "order_seed"): "1",
+    ("workload", "format"): '"sharegpt"',
+    ("workload", "context_tokens"): "[1000, 8000]",
+    ("workload", "rate"): "[2.0, 8.0]",
+    ("workload", "replay_speed"): "1.0",
+    ("verdict", "slo"): "{ ttft_ms = 500, tpot_ms = 40 }",
+    ("service", "api_key_env"): '"MY_SERVER_KEY"',
+    ("service", "headers"): '{ X-Team = "search" }',
+    ("service", "headers_env"): '{ X-Gateway-Key = "MY_GATEWAY_KEY" }',
+    ("service", "ca_file"): '"company-ca.pem"',
+    ("service", "url"): '"https://127.0.0.1:8000/base"',
+    ("service", "baseline"): '"http://replica-a:8000"',
+    ("arms", "url"): '"http://replica-b:8000"',
+    ("arms", "model"): '"my-model"',
+    ("arms", "api_key_env"): '"OTHER_KEY"',
 }
-_WRITTEN = {("service", "command"), ("service", "port"), ("arms", "name"), ("arms", "speculative_config")}
+_WRITTEN = {
+    *(("service", "command"), ("service", "port"), ("arms", "name"), ("arms", "speculative_config")),
+    *(("service", "baseline"), ("arms", "url")),
+}
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema(*, endpoints: bool = False) -> dict[str, Any]:
     """Return the JSON schema of a trial's file."""
-    return TrialConfig.model_json_schema()
+    return (EndpointsTrial if endpoints else TrialConfig).model_json_schema()
 
 
-def toml_schema() -> str:
+def toml_schema(*, endpoints: bool = False) -> str:
     """Return a trial's file with every field explained; it is itself a valid trial."""
     tables: list[tuple[str, str, type[BaseModel]]] = [
-        ("[service]", "service", ServiceConfig),
-        ("[[arms]]", "arms", ArmConfig),
+        ("[service]", "service", EndpointsConfig if endpoints else ServiceConfig),
+        ("[[arms]]", "arms", EndpointArm if endpoints else ArmConfig),
         ("[workload]", "workload", WorkloadConfig),
         ("[limits]", "limits", LimitsConfig),
         ("[verdict]", "verdict", VerdictConfig),
@@ -59,10 +80,13 @@ def toml_schema() -> str:
 
 
 def _fields(table: str, model: type[BaseModel]) -> Iterator[list[str]]:
-    for name, info in model.model_fields.items():
+    # What every kind of service shares comes last.
+    for name, info in sorted(model.model_fields.items(), key=lambda item: item[0] in AccessConfig.model_fields):
         about = [f"# {line}" for line in textwrap.wrap(_flat(info.description or ""), 110)]
         value = _EXAMPLES.get((table, name)) or _toml(info.default)
-        hidden = "" if (table, name) in _WRITTEN else "# "
+        written = (table, name) in _WRITTEN or (model is EndpointsConfig and name == "type")
+        value = '"endpoints"' if model is EndpointsConfig and name == "type" else value
+        hidden = "" if written else "# "
         yield [*about, f"{hidden}{name} = {value}"]
 
 
@@ -73,6 +97,8 @@ def _toml(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return f'"{value}"'
+    if isinstance(value, tuple | list) and len(value) == 1 and isinstance(value[0], int | float):
+        return _toml(value[0])  # a sweep of one
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_toml, value))}]"
     return "{}" if isinstance(value, dict) else f"{value}"

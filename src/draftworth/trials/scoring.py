@@ -62,15 +62,14 @@ def _free_gpu_memory(pids: set[int]) -> int | None:
     return min(free, default=None)
 
 
-def score_limit(device: str | None, pids: Sequence[int], model_path: Path | None, url: str, model: str) -> int:
+def score_limit(device: str | None, pids: Sequence[int], model_path: Path | None, target: Target) -> int:
     """Return the most positions (prompt and output together) that may be scored without endangering the server.
 
     Args:
         device: the engine's own word for where it runs, or None.
         pids: the server's processes.
         model_path: the model's folder, for its vocabulary, or None.
-        url: where the server answers.
-        model: the served name.
+        target: the server.
 
     Raises:
         MeasureError: the free memory cannot be read, or the server does not answer.
@@ -84,8 +83,17 @@ def score_limit(device: str | None, pids: Sequence[int], model_path: Path | None
             "log-probabilities must not endanger it"
         )
     limit = scored_length_limit(vocabulary(model_path), free)
+    return within_context(limit, target)
+
+
+def within_context(limit: int, target: Target) -> int:
+    """Return a limit of positions that also fits the served model's context.
+
+    Raises:
+        MeasureError: the server does not answer.
+    """
     try:
-        longest = model_length(url, model)
+        longest = model_length(target)
     except MeasureError:
         raise
     except TrialError as error:

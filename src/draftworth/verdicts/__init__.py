@@ -1,4 +1,4 @@
 """Verdicts: the statistics of a comparison, its verdict, and the check of the variant's output.
 
-Nothing is imported here: numpy and scipy load only when `statistics` or `compare` is asked for.
+Nothing is imported here: numpy and scipy load only when one of the modules that compute is asked for.
 """

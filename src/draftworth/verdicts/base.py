@@ -29,24 +29,51 @@ class Interval(Frozen):
 class Comparison(Frozen):
     """Variant against baseline over the same prompts."""
 
+    metric: str = "tpot"
+    """What the verdict is about: `tpot`, `ttft`, `throughput` or `goodput`."""
     tpot_ratio: Interval | None = None
     """TPOT of the variant over TPOT of the baseline; below 1 is faster. None where nothing could be paired."""
     shift_ms: Interval | None = None
     """Hodges-Lehmann estimate of the paired difference of TPOT, variant minus baseline, in milliseconds."""
     ttft_ratio: Interval | None = None
+    """TTFT of the variant over TTFT of the baseline; below 1 is faster."""
+    throughput_ratio: Interval | None = None
+    """Output tokens per request time, variant over baseline; above 1 is faster."""
+    goodput_ratio: Interval | None = None
+    """Goodput of the variant over goodput of the baseline; above 1 is better. None without limits, and where no
+    request of an arm met them."""
     baseline_tpot_ms: float | None = None
     variant_tpot_ms: float | None = None
+    baseline_ttft_ms: float | None = None
+    variant_ttft_ms: float | None = None
+    baseline_throughput: float | None = None
+    """Output tokens / sum of the end-to-end times of the paired prompts, tokens a second of one request. In a closed
+    loop the server's own throughput is this times the concurrency."""
+    variant_throughput: float | None = None
+    baseline_goodput: float | None = None
+    """Closed loop: share of requests within the limits x requests answered a second of request time. Open loop: the
+    share alone."""
+    variant_goodput: float | None = None
     pairs: int = 0
     """Prompts measured in both arms."""
     verdict: Verdict = Verdict.INCONCLUSIVE
     reason: str = ""
     """Why this verdict, in one sentence with figures."""
 
+    @property
+    def ratio(self) -> Interval | None:
+        """The ratio that the verdict is about."""
+        found: Interval | None = getattr(self, f"{self.metric}_ratio")
+        return found
+
 
 class CategoryComparison(Comparison):
-    """A comparison within one category of prompts."""
+    """A comparison within one group of requests: a category of prompts, or a point of a sweep."""
 
     category: str
+    """The name of the category or point."""
+    kind: str = "category"
+    """`category` or `point`."""
 
 
 class OutputCheck(Frozen):

@@ -102,6 +102,14 @@ class VLLM:
         """
         return metrics.generated_tokens(before, after)
 
+    def prefix_cache(self, before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
+        """Return how many prompt tokens were looked up in the prefix cache and found there, or None.
+
+        Raises:
+            MeasureError: a counter fell, or the server was started anew.
+        """
+        return metrics.prefix_cache(before, after)
+
     def request_counts(self, stats: Sequence[Mapping[str, Any] | None], version: str | None) -> AcceptanceCounts | None:
         """Sum the speculative figures of answers; None where no answer carried any.
 

@@ -18,6 +18,8 @@ STEPS = ("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_s
 GENERATED = "vllm:generation_tokens_total"
 FIRST_TOKENS = "vllm:time_to_first_token_seconds_count"
 PROMPT = "vllm:prompt_tokens_total"
+CACHE_QUERIES = "vllm:prefix_cache_queries_total"
+CACHE_HITS = "vllm:prefix_cache_hits_total"
 FINISHED = "vllm:request_success_total"
 DRAFTING_STEPS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
@@ -146,6 +148,16 @@ def generated_tokens(before: MetricsSnapshot, after: MetricsSnapshot) -> int | N
         MeasureError: the counter fell or the server was started anew.
     """
     return _delta(before, after, GENERATED)
+
+
+def prefix_cache(before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
+    """Return how many prompt tokens were looked up in the prefix cache and found there between two scrapes, or None.
+
+    Raises:
+        MeasureError: a counter fell or the server was started anew.
+    """
+    queries, hits = _delta(before, after, CACHE_QUERIES), _delta(before, after, CACHE_HITS)
+    return None if queries is None or hits is None else (queries, hits)
 
 
 def _delta(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> int | None:

@@ -1,0 +1,88 @@
+"""How the client itself fares while it measures: its clock's lag and the processor time it takes."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from types import TracebackType
+from typing import Self
+
+from draftworth.bench.base import ClientHealth
+
+_TICK_S = 0.05
+_TICKS_PER_CALL = 4
+
+
+class Monitor:
+    """Ticks every 50 ms in the event loop, for as long as its block runs.
+
+    The loop's timers are a millisecond coarse: a lag below that is theirs.
+    """
+
+    def __init__(self, on_tick: Callable[[], None] | None = None) -> None:
+        """Make one.
+
+        Args:
+            on_tick: called every fourth tick. What it raises ends the block, whatever it is, and comes out of it.
+        """
+        self._on_tick = on_tick
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._failure: BaseException | None = None
+        self._ticks = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin the window here."""
+        self._lags: list[float] = []
+        self._began = self._last = perf_counter()
+        self._cpu = time.process_time()
+
+    def health(self, late_ms: Sequence[float] | None) -> ClientHealth:
+        """Return how the client fared since the window began. `late_ms` is None in a closed loop."""
+        lags = sorted(self._lags)
+        return ClientHealth(
+            wall_s=perf_counter() - self._began,
+            cpu_s=time.process_time() - self._cpu,
+            lag_ms=(_quantile(lags, 0.5), _quantile(lags, 0.99), _quantile(lags, 1.0)),
+            late_ms=None if late_ms is None else _quantile(sorted(late_ms), 0.99),
+        )
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.current_task()
+        self._next()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._failure is not None:
+            if self._task is not None:
+                self._task.uncancel()
+            raise self._failure
+
+    def _next(self) -> None:
+        self._last = perf_counter()
+        self._handle = self._loop.call_later(_TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._lags.append(max(0.0, perf_counter() - self._last - _TICK_S) * 1000)
+        self._ticks += 1
+        if self._on_tick is not None and self._ticks % _TICKS_PER_CALL == 0:
+            try:
+                self._on_tick()
+            except BaseException as error:  # noqa: BLE001 - an interrupt, too: it comes out of the block
+                self._failure = error
+                if self._task is not None:
+                    self._task.cancel()
+                return
+        self._next()
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Return the nearest-rank quantile, 0 of nothing."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else 0.0

@@ -1,0 +1,1 @@
+"""Trials between servers that run already: requests interleaved, nothing started, nothing stopped."""

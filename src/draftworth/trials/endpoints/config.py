@@ -1,0 +1,81 @@
+"""The trial's file where `[service] type = "endpoints"`: servers that run already, a baseline and its variants."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from draftworth.models import Strict
+from draftworth.trials.config import BASELINE, AccessConfig, ArmName, CommonConfig, check_names, plain_url
+
+
+class EndpointsConfig(AccessConfig):
+    """Servers that run already: nothing is started and nothing is stopped."""
+
+    type: Literal["endpoints"]
+    """`endpoints`."""
+    engine: Literal["vllm"] = "vllm"
+    """Which engine the servers run, for their metrics."""
+    baseline: str
+    """The URL of the server that does not speculate, e.g. `http://replica-a:8000`, without `/v1`."""
+    model: str | None = None
+    """The served model's name. Default: the first name the baseline lists."""
+    looks: Annotated[int, Field(ge=1, le=20)] = 5
+    """How often the trial looks at the evidence while the prompts are sent, and ends when it is enough; the error rate
+    is kept."""
+    output_check_tokens: Annotated[int, Field(ge=16)] = 256
+    """Most tokens (prompt and answer) of an output that is scored on the baseline. How much of its memory is free
+    cannot be seen from here, and log-probabilities of a long prompt take some (about 1 MB a token)."""
+
+    @field_validator("baseline")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        return plain_url(value)
+
+
+class EndpointArm(Strict):
+    """One variant: a server that runs already."""
+
+    name: ArmName
+    """The arm's name: letters, digits, dot, dash, underscore; at most 64."""
+    url: str
+    """Its URL, without `/v1`."""
+    model: str | None = None
+    """Its served name, where that is not the baseline's."""
+    api_key_env: str | None = None
+    """The variable that holds its API key, where that is not the baseline's."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        return plain_url(value)
+
+
+class EndpointsTrial(CommonConfig):
+    """A trial between servers that run already."""
+
+    service: EndpointsConfig
+    """The servers."""
+    arms: Annotated[tuple[EndpointArm, ...], Field(min_length=1, strict=False)]
+    """The variants."""
+
+    @field_validator("arms")
+    @classmethod
+    def _names_differ(cls, arms: tuple[EndpointArm, ...]) -> tuple[EndpointArm, ...]:
+        if any(arm.name == BASELINE for arm in arms):
+            raise ValueError("the baseline is service.baseline; an arm needs another name")
+        check_names([arm.name for arm in arms])
+        return arms
+
+    @model_validator(mode="after")
+    def _urls_differ(self) -> "EndpointsTrial":
+        for arm in self.arms:
+            if arm.url == self.service.baseline and arm.model in (None, self.service.model):
+                raise ValueError(f"arms: {arm.name}: its url is the baseline's; a trial needs two servers")
+        if self.verdict.starts != 1:
+            raise ValueError("verdict.starts: endpoints are not started, so there is one start of each")
+        return self
+
+    @property
+    def variants(self) -> tuple[EndpointArm, ...]:
+        """The variants, in order."""
+        return self.arms

@@ -1,0 +1,283 @@
+"""A trial between servers that run already: the same requests to each in turns, A B A B; nothing is stopped."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from draftworth import redact
+from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench.requests import Requests, repeated_passages, requests_in, workload_findings
+from draftworth.bench.window import Job, Window, close, scrape, send, together, warm_up
+from draftworth.engines.base import MetricsSnapshot, StartupFacts
+from draftworth.errors import DraftworthError, InterruptedTrial, MeasureError, TrialError
+from draftworth.findings import Code, find
+from draftworth.trials.ask import bounded
+from draftworth.trials.base import Block, Outcome
+from draftworth.trials.config import BASELINE
+from draftworth.trials.endpoints.config import EndpointsTrial
+from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare, turns
+from draftworth.trials.finish import Finished, finish
+from draftworth.trials.home import new_trial
+from draftworth.trials.interrupts import Interrupt, Interrupts
+from draftworth.trials.judge import ArmInfo, decided
+from draftworth.trials.measure import METRICS, refuse_failed
+from draftworth.trials.note import note
+from draftworth.trials.plan import Kind, Plan, Step
+from draftworth.trials.progress import Progress
+from draftworth.trials.restore import Restored
+from draftworth.trials.scoring import score_all, spread, within_context
+
+_NOTHING_DONE = Restored("nothing was started or stopped; the servers run on")
+
+
+def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
+    """Run a trial between servers that run already.
+
+    Args:
+        config: the trial.
+        show: opens the progress display for a plan.
+
+    Raises:
+        UsageError: a server, a model or the workload is wrong.
+        RefusedError: too many requests.
+    """
+    began, began_unix = time.monotonic(), time.time()
+    ready = prepare(config)
+    folder = new_trial()
+    interrupts = Interrupts(lambda _: None, first="what was measured is kept")
+    arms = tuple(
+        ArmInfo(arm.name, declared={"url": arm.target.base_url}, speculates=_varies(arm)) for arm in ready.arms
+    )
+    with interrupts.installed(), show(ready.plan) as progress:
+        interrupts.tell = progress.line
+        outcome = _Run(ready, arms, folder, progress, interrupts).run()
+        return finish(
+            outcome,
+            arms,
+            config,
+            ready.engine,
+            shown_config=redact.endpoints(config),
+            folder=folder,
+            began=began,
+            began_unix=began_unix,
+        )
+
+
+def _varies(arm: Arm) -> bool:
+    return arm.name != BASELINE
+
+
+class _Run:
+    """One run of one plan."""
+
+    def __init__(
+        self, ready: Prepared, arms: Sequence[ArmInfo], folder: Path, progress: Progress, interrupts: Interrupts
+    ) -> None:
+        self.ready = ready
+        self.config = ready.config
+        self.arms = arms
+        self.folder = folder
+        self.progress = progress
+        self.interrupts = interrupts
+        self.outcome = Outcome(looks=len(ready.segments), restored=_NOTHING_DONE)
+        self.deadline = time.monotonic() + self.config.limits.downtime_s
+        self.requests = Requests(self.config.workload, ready.prompts)
+        self.answers: dict[str, str] = {}
+        self.jobs = {arm.name: self._job(arm) for arm in ready.arms}
+        self.block: dict[str, Block] = {}
+
+    def run(self) -> Outcome:
+        """Do every step. Never raises: what went wrong is in the outcome, and what was measured too."""
+        try:
+            self.outcome.findings += workload_findings(self.config.workload, self.ready.prompts)
+            self._warm_up()
+            enough = False
+            for step in self.ready.plan.steps:
+                if enough and not step.closing:
+                    self.progress.skip()
+                    continue
+                self.interrupts.check()
+                self.progress.step(step.about)
+                began = time.monotonic()
+                try:
+                    enough = self._take(step) or enough
+                finally:
+                    self.outcome.waited_s += time.monotonic() - began
+        except Interrupt as interrupt:
+            self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
+        except DraftworthError as error:
+            self.outcome.error = error
+        except Exception as error:  # noqa: BLE001 - kept, and told as a bug once everything is written
+            self.outcome.crash = error
+        finally:
+            self.interrupts.hold()
+        return self.outcome
+
+    def _take(self, step: Step) -> bool:
+        """Do one step. Returns whether the evidence is enough now."""
+        if step.kind is Kind.SCORE:
+            self._score()
+            return False
+        self._segment(step.look)
+        self.outcome.look = step.look
+        if self.requests.repeated and step.look == 1:
+            self.outcome.findings.append(repeated_passages())
+        if step.look == self.outcome.looks:
+            return False
+        done = decided(self.outcome.blocks, self.arms, self.config, look=step.look, looks=self.outcome.looks)
+        self.progress.line("the evidence is enough" if done else "not enough yet")
+        return done
+
+    def _running(self, target: Target) -> Callable[..., Any]:
+        from draftworth.bench import run  # noqa: PLC0415 - lazy: the load generator
+
+        def running(**options: Any) -> Any:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached")
+            return bounded(lambda: run.measure(target, **options, on_tick=self.interrupts.check), left)
+
+        return running
+
+    def _job(self, arm: Arm) -> Job:
+        work = self.config.workload
+
+        def keep(when: str, snapshot: MetricsSnapshot) -> None:
+            data = snapshot.model_dump(mode="json")
+            line = json.dumps({"unix": time.time(), "arm": arm.name, "when": when, **data})
+            with (self.folder / METRICS).open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+
+        return Job(
+            target=arm.target,
+            engine=self.ready.engine,
+            sampling=Sampling(temperature=work.temperature, seed=work.seed, ignore_eos=work.ignore_eos),
+            repeats=work.repeats,
+            retries=work.retries,
+            answers=self.answers,
+            keep=keep,
+            facts_version=arm.version,
+        )
+
+    def _warm_up(self) -> None:
+        began = time.monotonic()
+        for arm in self.ready.arms:
+            self.progress.now(f"warming up {arm.name}")
+            point = self.ready.sweep[0]
+            warm_up(self.jobs[arm.name], self.config.workload.warmup, point, self._running(arm.target))
+        self.outcome.waited_s += time.monotonic() - began
+
+    def _segment(self, number: int) -> None:
+        """Measure one part of the prompts on every server, in turns."""
+        prompts = self.ready.segments[number - 1]
+        blocks: dict[str, Block] = {}
+        before: dict[str, MetricsSnapshot | None] = {}
+        for arm in self.ready.arms:
+            block = Block(arm=arm.name, number=len(self.outcome.blocks) + 1, facts=StartupFacts(version=arm.version))
+            blocks[arm.name] = block
+            self.outcome.blocks.append(block)
+            opening = scrape(self.jobs[arm.name], "before")
+            if isinstance(opening, MeasureError):
+                block.findings.append(find(Code.METRICS_MISSING, f"{arm.name}: {opening}", arm=arm.name))
+            before[arm.name] = None if isinstance(opening, MeasureError) else opening
+        began = time.monotonic()
+        try:
+            self._in_turns(prompts, blocks)
+        finally:
+            for block in blocks.values():
+                block.seconds = time.monotonic() - began
+                block.check_rows = block.rows
+        for arm in self.ready.arms:
+            self._close(blocks[arm.name], before[arm.name])
+            refuse_failed(arm.name, blocks[arm.name].rows, self.config.limits.failed_share)
+
+    def _in_turns(self, prompts: Sequence[Prompt], blocks: dict[str, Block]) -> None:
+        arms, sweep = self.ready.arms, self.ready.sweep
+        todo = requests_in(prompts) * self.config.workload.repeats * len(sweep) * len(arms)
+        windows = {(arm.name, point): Window(arm.name, point) for arm in arms for point in sweep}
+        for (name, _), window in windows.items():
+            blocks[name].windows.append(window)
+
+        def on_row(row: RequestRow, _done: int, _total: int) -> None:
+            self.interrupts.check()
+            rows = [one for block in self.outcome.blocks if block.arm == row.arm for one in block.rows]
+            done = sum(len(window.rows) for window in windows.values())
+            self.progress.count(done, todo, note(self.outcome.blocks, row.arm, rows))
+
+        for point in sweep:
+            # The first server's model counts the tokens, so that every arm is sent the same.
+            chosen = {prompt.id for prompt in prompts}
+            some = [prompt for prompt in self.requests.at(point, arms[0].target) if prompt.id in chosen]
+            for turn, part in enumerate(turns(some, point)):
+                # A B, B A, A B, …: neither server is always the one that goes first.
+                for arm in arms if turn % 2 == 0 else reversed(arms):
+                    send(
+                        self.jobs[arm.name],
+                        part,
+                        windows[arm.name, point],
+                        block=blocks[arm.name].number,
+                        start=1,
+                        run=self._running(arm.target),
+                        on_row=on_row,
+                    )
+
+    def _close(self, block: Block, before: MetricsSnapshot | None) -> None:
+        """Read a server's counters for all points of a part together."""
+        job = self.jobs[block.arm]
+        client = together([window.client for window in block.windows])
+        whole = Window(block.arm, self.ready.sweep[0], rows=block.rows, client=client)
+        close(job, whole, before)
+        block.counts, block.per_request = whole.counts, whole.per_request
+        block.windows[0].cache = whole.cache
+        block.findings += whole.findings
+
+    def _score(self) -> None:
+        scores = self.outcome.scores
+        began = time.monotonic()
+        arms = self.ready.arms
+        try:
+            outputs = {arm.name: self._outputs(arm) for arm in arms}
+            limit = within_context(self.config.service.output_check_tokens, arms[0].target)
+            most = self.config.verdict.output_check_prompts
+            scores.by_arm = score_all(
+                arms[0].target,
+                outputs,
+                limit=limit,
+                most=most,
+                timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
+                on_count=self._count,
+            )
+        except MeasureError as error:
+            scores.refused = str(error)
+        finally:
+            scores.seconds = time.monotonic() - began
+
+    def _outputs(self, arm: Arm) -> list[RequestRow]:
+        """Return an arm's greedy answers; sampled ones are asked for again."""
+        rows = [row for block in self.outcome.blocks if block.arm == arm.name for row in block.rows]
+        if self.config.workload.temperature == 0:
+            return rows
+        greedy: list[RequestRow] = []
+        some = spread(self.ready.prompts, self.config.verdict.output_check_prompts, category=lambda one: one.category)
+        point = self.ready.sweep[0]
+        self._running(arm.target)(
+            prompts=some,
+            sampling=Sampling(max_tokens=point.max_tokens, temperature=0.0, seed=self.config.workload.seed),
+            arm=arm.name,
+            block=0,
+            load=point.load,
+            warmup=0,
+            answers=self.answers,
+            on_row=lambda row, _done, _total: greedy.append(row),
+        )
+        for block in (one for one in self.outcome.blocks if one.arm == arm.name):
+            # The first part stands for all: its block comes first.
+            block.check_rows = greedy if block.number <= len(self.ready.arms) else []
+        return greedy
+
+    def _count(self, done: int, total: int, text: str) -> None:
+        self.interrupts.check()
+        self.progress.count(done, total, text)

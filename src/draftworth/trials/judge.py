@@ -1,0 +1,222 @@
+"""From blocks to comparisons: used after each look at the evidence, and for the record. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from draftworth import redact
+from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts, synthetic_in
+from draftworth.findings import Code, Finding, find
+from draftworth.trials.base import Block, Outcome
+from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
+from draftworth.trials.record import ArmComparison
+from draftworth.verdicts.base import OutputCheck
+from draftworth.verdicts.compare import Compared, compare
+from draftworth.verdicts.decision import override
+from draftworth.verdicts.output_check import judge
+from draftworth.verdicts.rules import Limits, Rules
+from draftworth.verdicts.sequential import enough
+from draftworth.verdicts.weaken import weaken
+
+_CACHE_APART = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ArmInfo:
+    """An arm as it was asked for.
+
+    Attributes:
+        name: its name.
+        command: what starts it; empty for a server that runs already.
+        declared: its declared difference, for the record, secrets hidden.
+        config: its speculative configuration; None where it has none, or where that is not known.
+        speculates: whether restarts spread as those of a speculating server do.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] | None = None
+    speculates: bool = False
+
+
+def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tuple[ArmInfo, ...]:
+    """Return the arms of a trial on a service, the baseline first."""
+    return tuple(
+        ArmInfo(
+            name=arm.name,
+            command=redact.command(commands[arm.name]),
+            declared={
+                "speculative_config": arm.speculative_config,
+                "args": list(redact.command(arm.args)),
+                "env": redact.environment(arm.env),
+            },
+            config=arm.speculative_config,
+            speculates=arm.speculative_config is not None,
+        )
+        for arm in (config.baseline, *config.variants)
+    )
+
+
+def limits_of(config: CommonConfig) -> Limits:
+    """Return what a request must meet to count for goodput."""
+    slo = config.verdict.slo
+    return Limits(ttft_ms=slo.ttft_ms, tpot_ms=slo.tpot_ms, e2e_ms=slo.e2e_ms)
+
+
+def compare_arm(
+    blocks: Sequence[Block], arm: ArmInfo, config: CommonConfig, *, variants: int, look: int, looks: int
+) -> Compared:
+    """Compare one variant with the baseline by what is measured so far."""
+    rules = config.verdict
+    work = config.workload
+    return compare(
+        [block.rows for block in blocks if block.arm == BASELINE],
+        [block.rows for block in blocks if block.arm == arm.name],
+        Rules(
+            margin=rules.margin,
+            confidence=rules.confidence,
+            variants=variants,
+            metric=rules.metric,
+            limits=limits_of(config),
+            prior_baseline=rules.restart_sd_baseline,
+            prior_variant=rules.restart_sd_variant if arm.speculates else rules.restart_sd_baseline,
+            look=look,
+            looks=looks,
+            open_loop=work.rate is not None or work.replay_speed is not None,
+        ),
+    )
+
+
+def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConfig, *, look: int, looks: int) -> bool:
+    """Whether the evidence is enough for a verdict on every variant."""
+    variants = [arm for arm in arms if arm.name != BASELINE]
+    return all(
+        enough(compare_arm(blocks, arm, config, variants=len(variants), look=look, looks=looks).comparison)
+        for arm in variants
+    )
+
+
+def judge_all(
+    outcome: Outcome, arms: Sequence[ArmInfo], config: CommonConfig, engine: Engine
+) -> tuple[list[ArmComparison], list[Confounder], list[Finding]]:
+    """Compare every variant with the baseline. Returns comparisons, undeclared differences, and findings."""
+    baseline = [block for block in outcome.blocks if block.arm == BASELINE]
+    comparisons: list[ArmComparison] = []
+    confounders: list[Confounder] = []
+    findings: list[Finding] = []
+    if any(_drafted(block) for block in baseline):
+        findings.append(find(Code.BASELINE_SPECULATES, "the baseline's server drafted tokens", arm=BASELINE))
+    of_all = [*findings, *outcome.findings, *(one for block in outcome.blocks for one in block.remarks)]
+    wanted = config.verdict.output_check
+    variants = [arm for arm in arms if arm.name != BASELINE]
+    for arm in variants:
+        blocks = [block for block in outcome.blocks if block.arm == arm.name]
+        found = compare_arm(outcome.blocks, arm, config, variants=len(variants), look=outcome.look, looks=outcome.looks)
+        check = _check(outcome, arm, baseline, blocks, wanted=wanted)
+        about = [*_about(arm, check, blocks), *_warmer(arm, baseline, blocks)]
+        findings += [*found.findings, *about]
+        differ = engine.confounders(facts_of(baseline), facts_of(blocks))
+        confounders += differ
+        findings += _confounded(arm, differ, baseline, blocks)
+        judged = override(found.comparison, check) if wanted else found.comparison
+        judged = weaken(judged, [*of_all, *about])
+        comparisons.append(
+            ArmComparison(
+                **judged.model_dump(),
+                arm=arm.name,
+                categories=tuple(weaken(one, [*of_all, *about]) for one in found.categories),
+                output_check=check,
+                drift=found.drift,
+            )
+        )
+    return comparisons, list(dict.fromkeys(confounders)), findings
+
+
+def _check(
+    outcome: Outcome, arm: ArmInfo, baseline: Sequence[Block], variant: Sequence[Block], *, wanted: bool
+) -> OutputCheck:
+    if not wanted:
+        return OutputCheck(status="unchecked", reason="verdict.output_check is off")
+    if outcome.scores.refused:
+        return OutputCheck(status="unchecked", reason=outcome.scores.refused)
+    by_arm = outcome.scores.by_arm
+    return judge(
+        by_arm.get(BASELINE, []),
+        by_arm.get(arm.name, []),
+        [row for block in baseline if block.start == 1 for row in block.check_rows],
+        [row for block in variant if block.start == 1 for row in block.check_rows],
+    )
+
+
+_CHECK_CODES = {
+    "diverged": Code.OUTPUT_DIVERGED,
+    "suspect": Code.OUTPUT_SUSPECT,
+    "unchecked": Code.OUTPUT_UNCHECKED,
+}
+
+
+def _about(arm: ArmInfo, check: OutputCheck, blocks: Sequence[Block]) -> list[Finding]:
+    """Remarks on one variant."""
+    findings = []
+    if check.status in _CHECK_CODES:
+        findings.append(find(_CHECK_CODES[check.status], f"{arm.name}: {check.reason}", arm=arm.name))
+    counts = sum_counts([block.counts for block in blocks])
+    facts = facts_of(blocks)
+    synthetic = synthetic_in(arm.config) or synthetic_in(facts.config)
+    if synthetic:
+        findings.append(find(Code.SYNTHETIC_ACCEPTANCE, f"{arm.name}: {synthetic}", arm=arm.name))
+    if not arm.speculates:
+        return findings
+    if facts.speculating is False:
+        message = f"{arm.name}: the engine's own configuration line says speculative_config=None"
+        findings.append(find(Code.SPECULATION_OFF, message, arm=arm.name))
+    elif counts is not None and counts.drafted == 0:
+        findings.append(find(Code.NOTHING_DRAFTED, f"{arm.name}: 0 tokens drafted", arm=arm.name))
+    elif counts is not None and counts.drafted is None:
+        why = counts.not_given.get("drafted", "the server does not export it")
+        findings.append(find(Code.METRICS_MISSING, f"{arm.name}: drafted tokens not known: {why}", arm=arm.name))
+    return findings
+
+
+def cache_share(blocks: Sequence[Block]) -> float | None:
+    """Return the share of prompt tokens an arm's servers had in their prefix cache, or None where that is not told."""
+    known = [window.cache for block in blocks for window in block.windows]
+    if known and all(one is not None for one in known):
+        looked = sum(one[0] for one in known if one is not None)
+        return sum(one[1] for one in known if one is not None) / looked if looked else None
+    rows = [row for block in blocks for row in block.rows if row.ok]
+    if not rows or any(row.cached_tokens is None or not row.prompt_tokens for row in rows):
+        return None
+    return sum(row.cached_tokens or 0 for row in rows) / sum(row.prompt_tokens or 0 for row in rows)
+
+
+def _warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block]) -> list[Finding]:
+    one, other = cache_share(baseline), cache_share(blocks)
+    if one is None or other is None or abs(one - other) <= _CACHE_APART:
+        return []
+    message = f"prompt tokens found in the prefix cache: baseline {one:.0%}, {arm.name} {other:.0%}"
+    return [find(Code.PREFIX_CACHE_WARMER, message, arm=arm.name)]
+
+
+def _confounded(
+    arm: ArmInfo, differ: Sequence[Confounder], baseline: Sequence[Block], blocks: Sequence[Block]
+) -> list[Finding]:
+    unknown = [name for name, some in ((BASELINE, baseline), (arm.name, blocks)) if not facts_of(some).config]
+    if unknown:
+        message = f"the effective configuration of {' and '.join(unknown)} is in no log, so it was not compared"
+        return [find(Code.CONFOUNDED, message, arm=arm.name)]
+    if not differ:
+        return []
+    names = ", ".join(dict.fromkeys(one.name for one in differ))
+    return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
+
+
+def _drafted(block: Block) -> bool:
+    return bool(block.counts and block.counts.drafted)
+
+
+def facts_of(blocks: Sequence[Block]) -> StartupFacts:
+    """Return the facts of the latest start that told its configuration."""
+    told = [block.facts for block in blocks if block.facts.config]
+    return told[-1] if told else blocks[-1].facts if blocks else StartupFacts()

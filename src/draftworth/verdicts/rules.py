@@ -1,0 +1,114 @@
+"""What a verdict is judged by: stated before a trial, kept in its record."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Metric = Literal["tpot", "ttft", "throughput", "goodput"]
+"""What a verdict may be about."""
+HIGHER_IS_BETTER: frozenset[str] = frozenset({"throughput", "goodput"})
+"""The metrics whose ratio above 1 is a gain."""
+
+MARGIN = 0.02
+"""Default half-width of the band around a ratio of 1 that counts as no difference."""
+PRIOR_LOG_SD_BASELINE = 0.005
+"""Prior spread (sd of log TPOT) between restarts of a server that does not speculate."""
+PRIOR_LOG_SD_VARIANT = 0.05
+"""Prior spread (sd of log TPOT) between restarts of a server that speculates.
+
+One published pair of figures (kekzl/imp pull request 1011): between restarts a server spread by 0.5 % without
+speculation and by 11 % with it. Read as ranges over a handful of restarts: the range of four normal draws is 2.06 sd on
+average, so 11 % is an sd of about 0.05. For the other, the 0.5 % itself is taken.
+"""
+SEED = 20_260_101
+"""Seed of every resampling, so that a record gives the same verdict again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request must meet to count as good; a limit that is None is not asked for.
+
+    Attributes:
+        ttft_ms: most milliseconds to the first token.
+        tpot_ms: most milliseconds a token after it.
+        e2e_ms: most milliseconds of the whole request.
+    """
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the limits.
+
+        Raises:
+            ValueError: a limit that is not above zero.
+        """
+        for name in ("ttft_ms", "tpot_ms", "e2e_ms"):
+            limit = getattr(self, name)
+            if limit is not None and not (math.isfinite(limit) and limit > 0):
+                raise ValueError(f"the limit {name} must be a number above 0, not {limit}")
+
+    @property
+    def stated(self) -> bool:
+        """Whether there is any limit."""
+        return any(limit is not None for limit in (self.ttft_ms, self.tpot_ms, self.e2e_ms))
+
+    @property
+    def label(self) -> str:
+        """The limits in words, e.g. `TTFT at most 500 ms and TPOT at most 30 ms`."""
+        names = (("TTFT", self.ttft_ms), ("TPOT", self.tpot_ms), ("end to end", self.e2e_ms))
+        return " and ".join(f"{name} at most {limit:g} ms" for name, limit in names if limit is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How one variant is judged against the baseline.
+
+    Attributes:
+        margin: half-width of the band around a ratio of 1 that counts as no difference.
+        confidence: level over everything judged together: variants, groups and looks.
+        variants: how many variants the trial compares with this baseline.
+        metric: what the verdict is about.
+        limits: what goodput asks for; without any there is no goodput.
+        prior_baseline: sd of the log of a time between restarts of the baseline, used while it has fewer than three
+            starts.
+        prior_variant: the same of the variant.
+        look: which look at the data this is, from 1.
+        looks: how many looks are planned, the last included; 1 is a trial without sequential stopping.
+        open_loop: whether requests came at times of their own; goodput is then a share of requests instead of a rate.
+        seed: of the resampling.
+    """
+
+    margin: float = MARGIN
+    confidence: float = 0.95
+    variants: int = 1
+    metric: Metric = "tpot"
+    limits: Limits = Limits()
+    prior_baseline: float = PRIOR_LOG_SD_BASELINE
+    prior_variant: float = PRIOR_LOG_SD_VARIANT
+    look: int = 1
+    looks: int = 1
+    open_loop: bool = False
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        """Check the rules.
+
+        Raises:
+            ValueError: a margin or level outside (0, 1), fewer than one variant, a look that is not one of the looks,
+                a prior below 0, an unknown metric, or goodput without a limit.
+        """
+        if not (0 < self.margin < 1 and 0 < self.confidence < 1):
+            raise ValueError(f"margin and confidence lie between 0 and 1, not at {self.margin} and {self.confidence}")
+        if self.variants < 1:
+            raise ValueError(f"at least one variant is compared, not {self.variants}")
+        if not 1 <= self.look <= self.looks:
+            raise ValueError(f"look {self.look} is not one of {self.looks}")
+        for arm, prior in (("baseline", self.prior_baseline), ("variant", self.prior_variant)):
+            if not (math.isfinite(prior) and prior >= 0):
+                raise ValueError(f"the restart prior of the {arm} must be a number of at least 0, not {prior}")
+        if self.metric not in {"tpot", "ttft", *HIGHER_IS_BETTER}:
+            raise ValueError(f"a verdict is about tpot, ttft, throughput or goodput, not {self.metric}")
+        if self.metric == "goodput" and not self.limits.stated:
+            raise ValueError("a verdict about goodput needs at least one limit")

@@ -1,0 +1,93 @@
+"""Several starts of each arm, looks at the evidence in between, and what the trial does when it is enough."""
+
+import json
+from typing import Any
+
+import pyarrow.parquet as pq
+from tests.helpers import original, wait_for
+from tests.trials.conftest import NGRAM, QUICK, Case
+
+
+def steps(case: Case) -> list[str]:
+    return [step["id"] for step in case.cli("trial", "plan", str(case.file), "--json").json["steps"]]
+
+
+def test_a_plan_with_three_starts_is_a_b_a_b_a_b_a_with_looks(case: Case) -> None:
+    case.write(extra="[verdict]\nstarts = 3\noutput_check = false")
+    arms = [step.split("-", 1)[1] for step in steps(case) if "measure" in step or "look" in step]
+    assert arms == [
+        *("measure-baseline", "measure-ngram-5", "measure-baseline", "look"),
+        *("measure-ngram-5", "measure-baseline", "look"),
+        *("measure-ngram-5", "measure-baseline", "look"),
+    ]
+
+
+def test_a_running_original_is_put_back_between_the_starts(case: Case) -> None:
+    case.write(extra="[verdict]\nstarts = 2")
+    with original(case.original_command(), case.port, case.folder):
+        kinds = [step.split("-", 1)[1] for step in steps(case)]
+    assert kinds == [
+        "measure-baseline",
+        *("stop-original", "start-ngram-5", "measure-ngram-5", "stop-ngram-5", "restore", "measure-baseline", "look"),
+        *("stop-original", "start-ngram-5", "measure-ngram-5", "stop-ngram-5", "restore", "measure-baseline", "look"),
+        "score-baseline",
+    ]
+
+
+def test_enough_evidence_ends_the_trial_before_the_last_start(case: Case) -> None:
+    # 40 % faster and no spread worth speaking of: clear at the first look.
+    case.write(extra="[verdict]\nstarts = 3\nrestart_sd_variant = 0.01", prompts=6)
+    result = case.run()
+    record = result.json
+    assert (result.code, record["verdict"]) == (0, "faster"), result.err
+    assert (record["look"], record["looks"]) == (1, 3)
+    assert "ended_early" in {finding["code"] for finding in record["findings"]}
+    assert [len(arm["starts"]) for arm in record["arms"]] == [2, 1]
+    assert record["comparison"]["tpot_ratio"]["confidence"] > 0.95, "an early look must be surer"
+    assert record["comparison"]["output_check"]["status"] == "same", "the closing steps are done all the same"
+    assert record["restored"] is True
+    case.nothing_left()
+
+
+def test_without_enough_evidence_every_start_is_made(case: Case) -> None:
+    case.write({"token_ms": 2.0, "tokens": 24, "jitter": 0.05}, arms=[("again", None)], extra="[verdict]\nstarts = 2")
+    record = case.run().json
+    assert record["verdict"] in {"no difference", "inconclusive"}
+    if record["verdict"] == "inconclusive":
+        assert (record["look"], record["looks"]) == (2, 2)
+        assert [len(arm["starts"]) for arm in record["arms"]] == [3, 2]
+    rows = pq.read_table(case.trials()[0] / "requests.parquet").to_pylist()
+    starts = {(row["arm"], row["start"]) for row in rows}
+    assert {("baseline", 1), ("baseline", 2), ("again", 1)} <= starts
+
+
+def test_an_original_that_was_stopped_twice_serves_again(case: Case) -> None:
+    case.write(
+        {**QUICK, "jitter": 0.3, "speculating": {"token_ms": 1.95, "tokens_per_chunk": [1, 3, 2]}},
+        extra="[verdict]\nstarts = 2\noutput_check = false",
+    )
+    with original(case.original_command(), case.port, case.folder):
+        result = case.run()
+        record: dict[str, Any] = result.json
+        assert record["restored"] is True, result.err
+        effects = [event.step for event in case.events() if event.kind == "effect"]
+        assert sum("stop-original" in step for step in effects) == len(record["arms"][1]["starts"])
+        wait_for(lambda: case.cli("trial", "list", "--json").code == 0)
+
+
+def test_the_plan_says_what_it_takes_to_see_the_stated_difference(case: Case) -> None:
+    case.write(extra="[verdict]\ndifference = 0.01")
+    out = case.cli("trial", "plan", str(case.file)).out
+    assert "1 %" in out
+    assert "starts" in out
+    found = json.dumps(case.cli("trial", "plan", str(case.file), "--json").json)
+    assert "power" in found
+
+
+def test_a_sweep_is_measured_in_every_start_and_judged_by_point(case: Case) -> None:
+    case.write(extra="concurrency = [1, 4]", prompts=3, arms=[("ngram-5", NGRAM)])
+    record = case.run().json
+    points = [one for one in record["categories"] if one["kind"] == "point"]
+    assert [one["category"] for one in points] == ["1 at a time", "4 at a time"]
+    assert [point["label"] for point in record["arms"][0]["points"]] == ["1 at a time", "4 at a time"]
+    assert record["arms"][1]["requests"] == 2 * 3 * 2, "two categories of three prompts at two points"
