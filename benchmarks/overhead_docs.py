@@ -5,6 +5,7 @@ from typing import Any
 
 TITLES = {
     "draftworth": "Draftworth",
+    "floor": "bare reading",
     "guidellm": "GuideLLM",
     "aiperf": "AIPerf",
     "vllm-bench": "vLLM's serve benchmark",
@@ -112,8 +113,9 @@ CPU seconds (user and system, all processes of the client) per 10,000 streamed c
 {table(found)}
 A client is called saturated where it used at least 90 % of its core while streaming: it then fell behind the server.
 Other CPU is what a run costs besides its chunks: start-up, the requests themselves and the report. It is no part of the
-cost per chunk. What a request costs besides its chunks: {_requests(found)}. Memory is resident, the most that was seen;
-pages that processes share count in each of them.
+cost per chunk. Memory is resident, the most that was seen; pages that processes share count in each of them. What a
+request costs besides its chunks, from the difference in other CPU between the most streams and the fewest:
+{_requests(found)}.
 
 {goals_table(found)}
 Of repeated runs the worst counts, for CPU per chunk the median. The last two rows compare the time the client noted for

@@ -114,10 +114,12 @@ def request_cost(points: Sequence[dict[str, Any]], name: str) -> float | None:
     return float((much - little) / (many - few) * 1e3)
 
 
-def share_goal(points: Sequence[dict[str, Any]], concurrency: int, ours: str) -> dict[str, Any] | None:
+def share_goal(
+    points: Sequence[dict[str, Any]], concurrency: int, ours: str, no_peers: Sequence[str] = ()
+) -> dict[str, Any] | None:
     """Return whether ours costs at most a fifth of the best peer; None where there is nothing to compare."""
     for point in points:
-        peers = {name: ratio for name, ratio in point["ratio_to_draftworth"].items() if name != ours}
+        peers = {name: ratio for name, ratio in point["ratio_to_draftworth"].items() if name not in {ours, *no_peers}}
         if point["concurrency"] != concurrency or not peers:
             continue
         best = min(peers, key=lambda name: peers[name])

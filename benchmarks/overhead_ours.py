@@ -8,19 +8,17 @@ them, and looked into afterwards.
 """
 
 import argparse
-import inspect
 import json
 import re
 import resource
 import statistics
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-from draftworth.bench import base
-from draftworth.bench.base import Prompt, Sampling, Target
+from draftworth.bench.base import Closed, Prompt, Sampling, Target
+from draftworth.bench.exchange import Exchange
+from draftworth.bench.run import measure_sync
 
 STAMP = re.compile(rb'"sent": *([0-9]+\.[0-9]{6})')
 
@@ -28,39 +26,18 @@ Piece = tuple[float, bytes]
 """When a piece of a stream arrived, seconds of `perf_counter`, and the piece."""
 
 
-def measured(target: Target, prompts: Sequence[Prompt], sampling: Sampling, concurrency: int) -> tuple[list[Any], Any]:
-    """Run a closed loop over the prompts. Returns its rows and, where the client tells, how it fared itself."""
-    run: Any = import_module("draftworth.bench.run")
-    arguments: dict[str, Any] = {"arm": "overhead", "block": 1, "repeats": 1, "warmup": 0}
-    if "load" in inspect.signature(run.measure_sync).parameters:
-        result = run.measure_sync(target, prompts, sampling, load=base.Closed(concurrency), **arguments)
-        return result.rows, result.client
-    return run.measure_sync(target, prompts, sampling, concurrency=concurrency, **arguments), None
-
-
 def keep_pieces() -> list[Piece]:
-    """Have every piece of a stream kept as the client reads it, with the time the client noted; returns the list."""
+    """Have every piece of a stream kept as it is parsed, with the arrival the client noted; returns the list."""
     pieces: list[Piece] = []
-    if "load" in inspect.signature(import_module("draftworth.bench.run").measure_sync).parameters:
-        exchange: Any = import_module("draftworth.bench.connection").Exchange
-        parse = exchange.parse
+    parse = Exchange.parse
 
-        def noted(self: Any, most: int) -> Any:
-            waiting = list(zip(self.times, self.bodies, strict=True)) if self.sink is not None else []
-            result = parse(self, most)
-            pieces.extend(waiting[: len(waiting) - len(self.times)])
-            return result
+    def noted(self: Exchange, most: int) -> bool:
+        waiting = list(zip(self.times, self.bodies, strict=True)) if self.sink is not None else []
+        result = parse(self, most)
+        pieces.extend(waiting[: len(waiting) - len(self.times)])
+        return result
 
-        exchange.parse = noted
-    else:
-        parser: Any = import_module("draftworth.bench.sse").SseParser
-        feed = parser.feed
-
-        def noted_feed(self: Any, chunk: bytes) -> Any:
-            pieces.append((perf_counter(), chunk))
-            return feed(self, chunk)
-
-        parser.feed = noted_feed
+    Exchange.parse = noted  # type: ignore[method-assign] # the client itself keeps no pieces
     return pieces
 
 
@@ -90,19 +67,26 @@ def main() -> None:
         for number in range(options.requests)
     ]
     pieces = keep_pieces() if options.stamps else []
-    rows, client = measured(
-        Target(options.url, "scripted"), prompts, Sampling(max_tokens=options.tokens), options.concurrency
+    found = measure_sync(
+        Target(options.url, "scripted"),
+        prompts,
+        Sampling(max_tokens=options.tokens),
+        arm="overhead",
+        block=1,
+        load=Closed(options.concurrency),
+        warmup=0,
     )
+    rows, client = found.rows, found.client
     wrong = next((row.error for row in rows if not row.ok), None)
-    result = {
+    result: dict[str, Any] = {
         "ok": sum(row.ok for row in rows),
         "rows": len(rows),
         "chunks": sum(row.chunks for row in rows),
         "error": wrong,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        "cpu_s": client.cpu_s,
+        "lag_ms": client.lag_ms,
     }
-    if client is not None:
-        result |= {"wall_s": client.wall_s, "cpu_s": client.cpu_s, "lag_ms": client.lag_ms}
     if options.stamps:
         result["behind_ms"] = behind_ms(pieces)
     options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")

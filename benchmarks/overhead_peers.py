@@ -150,6 +150,25 @@ def vllm_completed(folder: Path) -> int:
     return int(_read(folder / "vllm.json")["completed"])
 
 
+def floor_command(job: Job) -> list[str]:
+    """Return the argv of bare reading."""
+    script = ROOT / "benchmarks" / "overhead_drain.py"
+    load = ["--port", job.url.rpartition(":")[2], "--streams", str(job.concurrency), "--tokens", str(job.tokens)]
+    return [sys.executable, str(script), *load, "--out", str(job.folder / "floor.json")]
+
+
+def floor_completed(folder: Path) -> int:
+    """Return the streams that were read."""
+    return int(_read(folder / "floor.json")["streams"])
+
+
+FLOOR = Client(
+    "floor",
+    "",
+    floor_command,
+    floor_completed,
+    about="no load generator: epoll and one `recv` a chunk, nothing parsed, nothing timed; for scale",
+)
 OURS = Client(
     "draftworth", "", ours_command, ours_completed, about="`measure()`, as a trial calls it; text and token ids kept"
 )

@@ -136,8 +136,8 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.PREFIX_CACHE_WARMER: (
         "warning",
         (
-            "the server had more of the prompts in its prefix cache in one arm, or at one point, which makes it look faster;"
-            " repeat with a fresh server in each arm, or with more prompts and one repeat"
+            "the server had more of the prompts in its prefix cache in one arm, or at one point, which makes it look "
+            "faster; repeat with a fresh server in each arm, or with more prompts and one repeat"
         ),
     ),
     Code.PROMPTS_RANDOM: (

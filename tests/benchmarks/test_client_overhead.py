@@ -110,7 +110,7 @@ def test_fewer_tokens_and_plain_completions() -> None:
 
 def test_without_a_pace_it_sends_as_fast_as_it_can() -> None:
     with serving(ANYWHERE, 0, 2000) as server:
-        assert drain(server.port, 4) > 2000 * 4 * 100
+        assert drain(server.port, 4, tokens=2000) > 2000 * 4 * 100
         stats = server.stats()
     assert stats["chunks"] == 8000
     assert stats["chunks"] / stats["seconds"] > 5000
@@ -205,6 +205,9 @@ def test_the_goal_is_a_fifth_of_the_best_peer(best: float, met: bool) -> None:  
     assert (goal["best_peer"], goal["met"]) == ("aiperf", met)
     assert goal["measured"] == pytest.approx(0.1 / best)
     assert overhead_figures.share_goal(points[:1], 256, "draftworth") is None
+    other = overhead_figures.share_goal(points, 256, "draftworth", no_peers=["aiperf"])
+    assert other is not None
+    assert other["best_peer"] == "guidellm"
 
 
 def test_a_request_costs_what_runs_of_more_requests_cost_more() -> None:

@@ -44,7 +44,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def newest(tmp_path: Path) -> Path:
-    return sorted((tmp_path / "home" / "benches").iterdir())[-1]
+    return max((tmp_path / "home" / "benches").iterdir())
 
 
 def codes(record: Any) -> set[str]:

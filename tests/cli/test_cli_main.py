@@ -89,7 +89,7 @@ def test_the_demo_exits_0_for_every_completed_verdict(
     assert cli.run(["demo"]) == demo_code
     config = TrialConfig.model_validate(tomllib.loads((tmp_path / "demo.toml").read_text(encoding="utf-8")))
     assert config.service.env == {"A": 'odd " value'}
-    assert (config.workload.prompts_per_category, config.workload.max_tokens) == (2, 96)
+    assert (config.workload.prompts_per_category, config.workload.max_tokens) == (2, (96,))
 
 
 class _Engine:

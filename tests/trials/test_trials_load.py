@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from draftworth import redact
 from draftworth.errors import UsageError
 from draftworth.trials.config import TrialConfig
-from draftworth.trials.load import find_line, load
+from draftworth.trials.load import find_line
+from draftworth.trials.load import load_process as load
 from draftworth.trials.schema import json_schema, toml_schema
 
 GOOD = """\

@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from draftworth.bench.base import Access
 from draftworth.engines import engine
 from draftworth.errors import NotRestoredError, ServerStartError, TrialError
 from draftworth.services.base import Observed, ProcessId, Running, Tell
@@ -176,6 +177,7 @@ class RestoreMachine(RuleBasedStateMachine):
                 service=self.world,  # type: ignore[arg-type]  # only what a restore calls
                 engine=engine("vllm"),
                 url="http://127.0.0.1:1",
+                access=Access(),
                 model=None,
                 start_timeout_s=1.0,
                 say=lambda _: None,

@@ -30,7 +30,7 @@ def test_a_faster_variant_gives_the_whole_record(case: Case) -> None:
     result = case.write().run()
     assert result.code == 0, result.err
     record = result.json
-    assert record["schema_version"] == 1
+    assert record["schema_version"] == 2
     assert record["verdict"] == "faster"
     assert record["restored"] is True
     # Scripted: 1.2 ms a token against 2.0.
@@ -328,10 +328,21 @@ def test_a_server_that_ignores_sigterm_and_leaves_children(case: Case) -> None:
 
 
 def test_failing_requests_are_rows_and_too_many_end_the_trial(case: Case) -> None:
-    record = case.write({**QUICK, "error_every": 9}, prompts=6, limits="failed_share = 0.5").run().json
+    record = case.write({**QUICK, "malformed_every": 9}, prompts=6, limits="failed_share = 0.5").run().json
     assert "requests_failed" in codes(record)
     assert arm(record, "baseline")["failed"] > 0
-    failed(case.write({**QUICK, "error_every": 2}), "limits.failed_share", "500")
+    failed(case.write({**QUICK, "error_every": 2}, extra="retries = 0"), "limits.failed_share", "500")
+
+
+def test_requests_that_were_refused_and_sent_again_enter_no_time(case: Case) -> None:
+    record = case.write({**QUICK, "error_every": 9}, prompts=6).run().json
+    assert "requests_retried" in codes(record)
+    assert arm(record, "baseline")["retried"] > 0
+    assert arm(record, "baseline")["failed"] == 0
+    assert record["comparison"]["pairs"] < 12, "a prompt without a time in every start is not compared"
+    rows = pq.read_table(case.trials()[-1] / "requests.parquet").to_pylist()
+    again = [row for row in rows if row["retries"]]
+    assert {row["retry_reasons"] for row in again} == {"HTTP 500"}
 
 
 def test_a_hanging_stream_ends_at_its_deadline(case: Case) -> None:
@@ -555,7 +566,7 @@ def test_show_and_list(case: Case) -> None:
 def test_a_record_of_a_later_version_is_refused_in_one_line(case: Case) -> None:
     case.write().run()
     path = case.trials()[0] / "trial.json"
-    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 99', 1), encoding="utf-8")
+    path.write_text(path.read_text().replace('"schema_version": 2', '"schema_version": 99', 1), encoding="utf-8")
     result = case.cli("trial", "show", "latest")
     assert result.code == 1
     assert "schema_version 99" in result.err

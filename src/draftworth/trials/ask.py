@@ -20,7 +20,6 @@ def bounded(work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
     Raises:
         TrialError: the deadline passed.
     """
-
     from draftworth.bench.loop import run_on_loop  # noqa: PLC0415 - lazy
 
     async def main() -> T:
