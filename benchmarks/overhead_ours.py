@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from draftworth.bench import client
 from draftworth.bench.base import Closed, Prompt, Sampling, Target
-from draftworth.bench.exchange import Exchange
 from draftworth.bench.run import measure_sync
 
 STAMP = re.compile(rb'"sent": *([0-9]+\.[0-9]{6})')
@@ -29,15 +29,13 @@ Piece = tuple[float, bytes]
 def keep_pieces() -> list[Piece]:
     """Have every piece of a stream kept as it is parsed, with the arrival the client noted; returns the list."""
     pieces: list[Piece] = []
-    parse = Exchange.parse
+    take = client._Reader.take  # noqa: SLF001 - only here are pieces without framing and not yet parsed
 
-    def noted(self: Exchange, most: int) -> bool:
-        waiting = list(zip(self.times, self.bodies, strict=True)) if self.sink is not None else []
-        result = parse(self, most)
-        pieces.extend(waiting[: len(waiting) - len(self.times)])
-        return result
+    def noted(self: client._Reader, times: Sequence[float], bodies: Sequence[bytes]) -> None:
+        pieces.extend(zip(times, bodies, strict=True))
+        take(self, times, bodies)
 
-    Exchange.parse = noted  # type: ignore[method-assign] # the client itself keeps no pieces
+    client._Reader.take = noted  # type: ignore[method-assign] # noqa: SLF001 - the client itself keeps no pieces
     return pieces
 
 
@@ -76,7 +74,7 @@ def main() -> None:
         load=Closed(options.concurrency),
         warmup=0,
     )
-    rows, client = found.rows, found.client
+    rows, health = found.rows, found.client
     wrong = next((row.error for row in rows if not row.ok), None)
     result: dict[str, Any] = {
         "ok": sum(row.ok for row in rows),
@@ -84,8 +82,8 @@ def main() -> None:
         "chunks": sum(row.chunks for row in rows),
         "error": wrong,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
-        "cpu_s": client.cpu_s,
-        "lag_ms": client.lag_ms,
+        "cpu_s": health.cpu_s,
+        "lag_ms": health.lag_ms,
     }
     if options.stamps:
         result["behind_ms"] = behind_ms(pieces)

@@ -143,6 +143,7 @@ class Nobody:
 
     def __init__(self) -> None:
         self.finished: list[Exchange] = []
+        self.waiting: list[Exchange] = []
 
     def released(self, connection: Connection) -> None:
         pass
@@ -151,7 +152,7 @@ class Nobody:
         pass
 
     def gathered(self, exchange: Exchange) -> None:
-        pass
+        self.waiting.append(exchange)
 
     def ended(self, exchange: Exchange) -> None:
         self.finished.append(exchange)
@@ -169,6 +170,107 @@ def test_any_cutting_of_the_bytes_gives_the_same_body(cuts: list[int]) -> None:
     assert exchange.body == b"".join(b"data: %d\n\n" % i for i in range(9))
     assert exchange.times == sorted(exchange.times)
     assert len(exchange.times) == len(exchange.bodies)
+
+
+class Keeps:
+    """A sink that keeps what it takes."""
+
+    def __init__(self) -> None:
+        self.alive_at, self.done = 0.0, False
+        self.times: list[float] = []
+        self.bodies: list[bytes] = []
+
+    def begin(self, status: int, headers: dict[str, str]) -> bool:
+        return status == 200
+
+    def take(self, times: Sequence[float], bodies: Sequence[bytes]) -> None:
+        self.times += times
+        self.bodies += bodies
+        self.alive_at = self.times[-1]
+
+
+LONG = chunked(*[b"data: %d\n\n" % i for i in range(3 * GATHER)])
+
+
+@given(
+    cuts=st.lists(st.integers(min_value=1, max_value=len(LONG) - 1), max_size=20),
+    end=st.sampled_from([b"\r\n", b"x-sum: 7\r\n\r\n"]),
+    most=st.sampled_from([1, 7, GATHER]),
+)
+def test_any_cutting_of_a_stream_gives_the_same_pieces_and_its_end_at_once(
+    cuts: list[int], end: bytes, most: int
+) -> None:
+    owner, sink = Nobody(), Keeps()
+    connection, exchange = Connection(owner), Exchange(sink, 1.0)
+    connection._exchange, exchange.connection = exchange, connection
+    reply = LONG.removesuffix(b"\r\n") + end
+    edges = sorted({0, *cuts, len(reply)})
+    received = []
+    for number, (start, stop) in enumerate(itertools.pairwise(edges)):
+        assert not owner.finished
+        connection.data_received(reply[start:stop])
+        received.append(time.perf_counter())
+        if number % 3 == 2:
+            exchange.parse(most)
+    assert owner.finished == [exchange]
+    while not exchange.parse(most):
+        pass
+    assert (exchange.error, exchange.reads) == (None, [])
+    assert b"".join(sink.bodies) == b"".join(b"data: %d\n\n" % i for i in range(3 * GATHER))
+    assert sink.times == sorted(sink.times)
+    assert len(set(sink.times)) <= len(received)
+    assert sink.times[-1] <= exchange.ended <= received[-1]
+
+
+def test_a_stream_is_framed_when_reads_have_gathered() -> None:
+    owner, sink = Nobody(), Keeps()
+    connection, exchange = Connection(owner), Exchange(sink, 1.0)
+    connection._exchange, exchange.connection = exchange, connection
+    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n")
+    stamps = [time.perf_counter()]
+    for number in range(GATHER):
+        assert owner.waiting == []
+        connection.data_received(b"1\r\n%d\r\n" % (number % 10))
+        stamps.append(time.perf_counter())
+    assert owner.waiting == [exchange]
+    assert exchange.bodies == [b"one"]
+    assert exchange.last == exchange.reads[-2]
+    assert not exchange.parse(GATHER // 2)
+    while not exchange.parse(GATHER // 2):
+        pass
+    assert len(sink.times) == GATHER + 1
+    assert all(at < stamp for at, stamp in zip(sink.times, stamps, strict=True))
+    assert all(at > stamp for at, stamp in zip(sink.times[1:], stamps, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [(b"", "the server closed the connection before the answer was complete"), (b"oops", "the answer is no HTTP: ")],
+)
+def test_what_waits_is_kept_when_a_stream_breaks(last: bytes, error: str) -> None:
+    async def go() -> tuple[Exchange, Keeps]:
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await request_of(reader)
+            for piece in (
+                b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+                b"3\r\none\r\n",
+                b"3\r\ntwo\r\n",
+                last,
+            ):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0.02)
+            if last:
+                await reader.read()  # it is the client that ends it
+
+        async with raw_server(handle) as url, Client(url) as client:
+            sink = Keeps()
+            return await client.post("/", b"{}", patience=5.0, sink=sink), sink
+
+    exchange, sink = asyncio.run(go())
+    assert str(exchange.error).startswith(error)
+    assert sink.bodies == [b"one", b"two"]
+    assert sink.times[1] - sink.times[0] == pytest.approx(0.02, abs=0.018)
 
 
 def test_connections_are_kept() -> None:

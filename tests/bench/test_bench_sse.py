@@ -72,6 +72,44 @@ def test_one_byte_at_a_time(stream: bytes) -> None:
     assert feed_all([bytes([byte]) for byte in stream]) == naive(stream)
 
 
+WHOLE = st.text(alphabet='a漢: {}"', max_size=6).map(lambda text: f"data: {text}\n\n".encode())
+ODD = st.sampled_from(
+    [
+        b"data: a",
+        b"data: a\n\ndata: b\n\n",
+        b"data: a\r\n\r\n",
+        b"data: a\ndata: b\n\n",
+        b"\n\n",
+        b"",
+        b": c\n\n",
+        b"\rdata: ",
+    ]
+)
+
+
+@given(start=st.lists(WHOLE, max_size=2), pieces=st.lists(WHOLE | ODD, max_size=5))
+def test_pieces_that_are_one_event_each_can_be_taken_at_once(start: list[bytes], pieces: list[bytes]) -> None:
+    parser = SseParser()
+    if start:
+        assert parser.each(start) == feed_all(start)
+    events = parser.each(pieces)
+    if events is None:
+        events = [event for piece in pieces for event in parser.feed(piece)]
+    else:
+        assert len(events) == len(pieces)
+    assert events == feed_all(start + pieces)[len(start) :]
+
+
+def test_within_an_event_no_piece_is_taken_for_one() -> None:
+    parser = SseParser()
+    assert parser.each([b"data: a\n\n", b"data: b\n\n"]) == [b"a", b"b"]
+    assert parser.feed(b"data: c\n") == []
+    assert parser.each([b"data: d\n\n"]) is None
+    assert parser.feed(b"data: d\n\n") == [b"c\nd"]
+    assert parser.each([b"data: e\n\n"]) == [b"e"]
+    assert parser.each([b"data: x", b"data: y\n\n\n\n"]) is None
+
+
 def test_an_empty_piece_between_cr_and_lf_is_not_a_line() -> None:
     assert feed_all([b"data: a\r", b"", b"\ndata: b\r\n\r\n"]) == [b"a\nb"]
 

@@ -16,12 +16,18 @@ RECORDED = Path(__file__).parent / "data" / "vllm-0.32-stream.txt"
 
 
 def row_of(events: list[tuple[float, dict[str, Any]]], started: float = 100.0) -> RequestRow:
-    timer = StreamTimer()
-    for at, event in events:
-        timer.add(at, decode(json.dumps(event).encode()))
-    row = RequestRow(arm="a", block=0, prompt_id="p", category="c", repeat=0, started_unix=0.0)
-    timer.fill(row, started=started, ended=events[-1][0])
-    return row
+    times, chunks = [at for at, _ in events], [decode(json.dumps(event).encode()) for _, event in events]
+    one, batch = StreamTimer(), StreamTimer()
+    for at, chunk in zip(times, chunks, strict=True):
+        one.add(at, chunk)
+    batch.add_all(times, chunks)
+    rows = []
+    for timer in (one, batch):
+        row = RequestRow(arm="a", block=0, prompt_id="p", category="c", repeat=0, started_unix=0.0)
+        timer.fill(row, started=started, ended=times[-1])
+        rows.append(row)
+    assert rows[0] == rows[1]
+    return rows[0]
 
 
 def piece(text: str = "x", ids: list[int] | None = None, finish: str | None = None, **delta: Any) -> dict[str, Any]:

@@ -24,6 +24,8 @@ class EngineCounters:
 
     generation_tokens: int = 0
     prompt_tokens: int = 0
+    cache_queries: int = 0
+    cache_hits: int = 0
     running: int = 0
     success: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
     time_to_first_token: Histogram = field(default_factory=Histogram)
@@ -52,9 +54,11 @@ class EngineCounters:
 class Metrics:
     """The counters of every engine of one server."""
 
-    def __init__(self, engines: int, k: int | None) -> None:
+    def __init__(self, engines: int, k: int | None, *, prefix_cache: bool = False, shown: int = 0) -> None:
         """Start from zero. `k` is num_speculative_tokens, None where the server does not speculate."""
         self.k = k
+        self.prefix_cache = prefix_cache
+        self.shown = shown or engines
         self.engines: list[EngineCounters] = []
         self.created = 0.0
         self._count = engines
@@ -81,7 +85,7 @@ class Metrics:
     def render(self, model: str) -> str:
         """Return the page."""
         page = _Page(model, self.created)
-        rows = list(enumerate(self.engines))
+        rows = list(enumerate(self.engines[: self.shown]))
         if self.k is not None:
             page.counter("spec_decode_num_drafts", "Number of spec decoding drafts.", [(i, e.drafts) for i, e in rows])
             page.counter(
@@ -100,6 +104,17 @@ class Metrics:
             "num_requests_running", "Number of requests in model execution batches.", [(i, e.running) for i, e in rows]
         )
         page.gauge("num_requests_waiting", "Number of requests waiting to be processed.", [(i, 0) for i, _ in rows])
+        if self.prefix_cache:
+            page.counter(
+                "prefix_cache_queries",
+                "Prefix cache queries, in terms of number of queried tokens.",
+                [(i, e.cache_queries) for i, e in rows],
+            )
+            page.counter(
+                "prefix_cache_hits",
+                "Prefix cache hits, in terms of number of cached tokens.",
+                [(i, e.cache_hits) for i, e in rows],
+            )
         page.counter("prompt_tokens", "Number of prefill tokens processed.", [(i, e.prompt_tokens) for i, e in rows])
         page.counter(
             "generation_tokens", "Number of generation tokens processed.", [(i, e.generation_tokens) for i, e in rows]

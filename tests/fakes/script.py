@@ -27,6 +27,12 @@ class Script:
     """Relative standard deviation of one request's token_ms (log-normal, seeded, by request number)."""
     seed: int = 0
     slow_headers_ms: float = 0.0
+    crowd_ms: float = 0.0
+    """Added to token_ms for each other request under way: what a full batch costs."""
+    cached_token_ms: float | None = None
+    """token_ms of a request whose prompt is in the prefix cache."""
+    rejected_token_ms: float | None = None
+    """token_ms of a request none of whose drafts is accepted, for one of the reasons below."""
 
     # What is written.
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -60,16 +66,32 @@ class Script:
     """All but the first chunk's worth is held back and sent as one chunk when the last token is there."""
     continuous_usage: bool = False
     """Usage so far on every chunk."""
+    usage_more: int = 0
+    """Tokens that the closing usage counts beyond those that were sent."""
     usage_details: bool = False
     """The closing usage tells the reasoning's tokens, and that all but one of the prompt's were cached."""
 
     # Speculation as the server tells it.
     draft_every: int = 1
     """Every nth step drafts `num_speculative_tokens`; a step that does not emits one token. 0: nothing is drafted."""
+    draft_limit: int = 0
+    """In answers to prompts of more tokens than this, drafts are made and counted, and none is accepted."""
+    greedy_drafts: bool = False
+    """At a temperature above 0 no draft is accepted."""
+    placeholders: bool = False
+    """The counters take a step that drafts nothing for one that drafted `num_speculative_tokens`."""
+    zero_spec_counters: bool = False
+    """Its counters of drafts stay at zero although it speculates."""
+    zero_spec_stats: bool = False
+    """The figures in the answers stay at zero."""
 
     # /metrics
     metrics: bool = True
+    prefix_cache: bool = False
+    """Prompts sent before are found in the prefix cache but for their last token; its counters are on the page."""
     engines: int = 1
+    engines_shown: int = 0
+    """The page shows only the first so many of them, as behind a gateway. 0: all."""
     foreign_requests: int = 0
     """Requests of somebody else, ten tokens each, added to the counters at every scrape."""
     reset_counters_after: int = 0

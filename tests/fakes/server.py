@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import socket
 import ssl
@@ -12,7 +13,7 @@ from typing import Any, Self
 
 from aiohttp import web
 from tests.fakes import replies
-from tests.fakes.metrics import Metrics
+from tests.fakes.metrics import EngineCounters, Metrics
 from tests.fakes.model import PseudoModel, encode, encode_chat
 from tests.fakes.script import Script
 from tests.fakes.stream import Answer, plan
@@ -46,7 +47,9 @@ class FakeServer:
         self.max_model_len = max_model_len
         self.spec_stats = spec_stats if config is not None else "none"
         self.k = None if config is None else int(config.get("num_speculative_tokens", 3))
-        self.metrics = Metrics(self.script.engines, self.k)
+        self.metrics = Metrics(
+            self.script.engines, self.k, prefix_cache=self.script.prefix_cache, shown=self.script.engines_shown
+        )
         self.model = PseudoModel(self.script)
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self.headers: list[dict[str, str]] = []
@@ -55,6 +58,7 @@ class FakeServer:
         self._log_stats = log_stats
         self._die = die
         self._dead = False
+        self._seen: set[tuple[int, ...]] = set()
         self._chats = 0
         self._generations = 0
         self._ready_at = time.monotonic() + self.script.warm_seconds
@@ -161,13 +165,13 @@ class FakeServer:
         return await self._stream(request, answer)
 
     async def _stream(self, request: web.Request, answer: Answer) -> web.StreamResponse:
-        script, number = self.script, answer.number
+        engine = self.metrics.engine_of(answer.number)
+        script, number = self._for(answer, engine), answer.number
         await asyncio.sleep(script.slow_headers_ms / 1000)
         response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
         half = len(answer.out) // 2
         sent = 0
-        engine = self.metrics.engine_of(number)
         engine.prompt_tokens += len(answer.prompt)
         engine.running += 1
         try:
@@ -175,13 +179,17 @@ class FakeServer:
             due = clock
             for piece in plan(script, answer, self.model, self.k, self.spec_stats):
                 due += piece.wait_ms / 1000
+                if not piece.first:
+                    due += piece.tokens * script.crowd_ms * (engine.running - 1) / 1000
                 await asyncio.sleep(due - time.monotonic())
                 if piece.tokens:
                     now = time.monotonic()
                     engine.step(piece.tokens, now - clock, first=piece.first)
                     clock = now
-                    if piece.drafted:
+                    if piece.drafted and not script.zero_spec_counters:
                         engine.draft(piece.drafted, piece.accepted)
+                    elif script.placeholders and not piece.drafted and self.k and not piece.first:
+                        engine.draft(self.k, 0)
                 await response.write(piece.data)
                 sent += piece.tokens
                 if number == script.hang_at_request and not piece.tokens:
@@ -198,6 +206,20 @@ class FakeServer:
                 self.metrics.reset()
         await response.write_eof()
         return response
+
+    def _for(self, answer: Answer, engine: EngineCounters) -> Script:
+        """Return the script of one request, what its prompt and its temperature change in it."""
+        script, prompt = self.script, tuple(answer.prompt)
+        if script.prefix_cache:
+            engine.cache_queries += len(prompt)
+            if prompt in self._seen:
+                engine.cache_hits += len(prompt) - 1
+                script = _slowed(script, script.cached_token_ms)
+            self._seen.add(prompt)
+        sampled = script.greedy_drafts and bool(answer.body.get("temperature"))
+        if sampled or 0 < script.draft_limit < len(prompt):
+            script = _slowed(dataclasses.replace(script, tokens_per_chunk=(1,)), script.rejected_token_ms)
+        return script
 
     async def _break(self, request: web.Request, response: web.StreamResponse, number: int) -> bool:
         """Break the stream off where the script says so; True where it has ended."""
@@ -284,6 +306,10 @@ class FakeServer:
             message = f"The model `{asked}` does not exist. Valid aliases: {', '.join(self.names)}."
             return replies.error(404, message, "model", "NotFoundError")
         return None
+
+
+def _slowed(script: Script, token_ms: float | None) -> Script:
+    return script if token_ms is None else dataclasses.replace(script, token_ms=token_ms)
 
 
 def _every(number: int, n: int) -> bool:

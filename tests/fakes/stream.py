@@ -126,7 +126,7 @@ def _delta(script: Script, text: str, after: int) -> dict[str, Any]:
 def _closing(
     script: Script, answer: Answer, steps: list[tuple[int, int]], k: int | None, spec_stats: str
 ) -> dict[str, Any]:
-    usage: dict[str, Any] = _usage(answer, len(answer.out))
+    usage: dict[str, Any] = _usage(answer, len(answer.out) + script.usage_more)
     if script.usage_details:
         thought = min(script.reasoning_tokens, len(answer.out)) if script.reasoning_field else 0
         usage["completion_tokens_details"] = {"reasoning_tokens": thought}
@@ -134,7 +134,7 @@ def _closing(
     closing: dict[str, Any] = {"usage": usage, "system_fingerprint": "vllm-0.32.0-00000000"}
     if spec_stats == "none" or k is None:
         return closing
-    verified = [(size - 1, drafted) for size, drafted in steps if drafted]
+    verified = [(size - 1, drafted) for size, drafted in steps if drafted and not script.zero_spec_stats]
     accepted, drafted = sum(a for a, _ in verified), sum(d for _, d in verified)
     stats = {
         "mean_acceptance_length": 1.0 + accepted / len(verified) if verified else 1.0,

@@ -72,8 +72,6 @@ class Backlog:
                 self._gathered.popleft()
                 if exchange.error is not None:
                     exchange.resolve()
-                elif exchange.sink is not None:
-                    exchange.limit = GATHER
         else:
             return False
         return True

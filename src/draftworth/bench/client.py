@@ -15,7 +15,7 @@ from draftworth.bench.exchange import Exchange, HttpError
 from draftworth.bench.failures import error_text, one_line, server_message, status_line
 from draftworth.bench.http import RESENT, Client
 from draftworth.bench.probes import served_models
-from draftworth.bench.sse import DONE, Chunk, SseParser, decode
+from draftworth.bench.sse import DONE, Chunk, SseParser, decode, decode_all
 from draftworth.bench.timing import StreamTimer
 from draftworth.errors import MeasureError
 
@@ -224,15 +224,33 @@ class _Reader:
         """Take pieces of the stream."""
         if self._compressed:
             raise _RequestFailedError("the stream is compressed, although the request asked for it as it is")
-        feed, add = self._parser.feed, self._timer.add
-        for at, body in zip(times, bodies, strict=True):
-            for event in feed(body):
-                # Comments do not count: a proxy sends them for a server that hangs.
-                self.alive_at = at
-                if event == DONE:
-                    self.done = True
-                elif not self.done:
-                    add(at, _chunk(event))
+        events = self._parser.each(bodies)
+        if events is None:
+            feed = self._parser.feed
+            found = [(at, event) for at, body in zip(times, bodies, strict=True) for event in feed(body)]
+            times, events = [at for at, _ in found], [event for _, event in found]
+        if not events:
+            return
+        if not self.done:
+            last = events.index(DONE) if DONE in events else len(events)
+            self._read(times[:last], events[:last])
+            self.done = last < len(events)
+        # Comments do not count: a proxy sends them for a server that hangs.
+        self.alive_at = times[-1]
+
+    def _read(self, times: Sequence[float], events: Sequence[bytes]) -> None:
+        """Take chunks of the answer, all at once where nothing is wrong with them."""
+        try:
+            chunks = decode_all(events)
+        except ValueError:
+            pass
+        else:
+            if not any(map(_wrong, chunks)):
+                self._timer.add_all(times, chunks)
+                return
+        for at, event in zip(times, events, strict=True):
+            self.alive_at = at
+            self._timer.add(at, _chunk(event))
 
     def fill(self, row: RequestRow, exchange: Exchange) -> None:
         """Write what was read into the row, and raise where the answer is not whole."""
@@ -254,12 +272,17 @@ def _chunk(event: bytes) -> Chunk:
     except ValueError as error:
         seen = one_line(event.decode(errors="replace"))
         raise _RequestFailedError(one_line(f"malformed event ({error}): {seen}")) from error
-    if chunk.error is not None:
-        raise _RequestFailedError(one_line(f"the server failed in the stream: {error_text(chunk.error)}"))
-    if chunk.object == "error":
-        raise _RequestFailedError(one_line(f"the server failed in the stream: {chunk.message}"))
-    if chunk.choices and chunk.choices[-1].index:
-        raise _RequestFailedError(
-            "n > 1: the answer has several choices; their tokens share one stream and cannot be timed"
-        )
+    if message := _wrong(chunk):
+        raise _RequestFailedError(one_line(message))
     return chunk
+
+
+def _wrong(chunk: Chunk) -> str | None:
+    """Say why a chunk cannot be measured, or None."""
+    if chunk.error is not None:
+        return f"the server failed in the stream: {error_text(chunk.error)}"
+    if chunk.object == "error":
+        return f"the server failed in the stream: {chunk.message}"
+    if chunk.choices and chunk.choices[-1].index:
+        return "n > 1: the answer has several choices; their tokens share one stream and cannot be timed"
+    return None

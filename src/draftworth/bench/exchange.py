@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import asyncio
 
 GATHER = 64
-"""Pieces of a stream that wait before they are parsed, so that parsing is done in few, short turns."""
+"""Reads of a stream, or pieces, that wait before they are parsed, so that parsing is done in few, short turns."""
 NEVER = sys.maxsize
 
 
@@ -44,6 +44,9 @@ class Line(Protocol):
     def abort(self) -> None:
         """Close it at once."""
 
+    def frame(self, most: int) -> bool:
+        """Make pieces of at most `most` reads that wait; whether some are left."""
+
 
 class Exchange:
     """One request and its response.
@@ -57,6 +60,7 @@ class Exchange:
         headers: names in lower case; values of the same name are joined by commas.
         times: arrival of each piece of the body, seconds of `perf_counter`, read once for each read of the socket.
         bodies: the pieces, HTTP's framing removed.
+        reads: what was read of a stream and still has its framing, each time before its bytes.
         ended: when the response was complete.
         error: why there is no whole response.
     """
@@ -69,8 +73,8 @@ class Exchange:
         "first_sent",
         "future",
         "headers",
-        "limit",
         "patience",
+        "reads",
         "resent",
         "sent",
         "sent_unix",
@@ -87,12 +91,12 @@ class Exchange:
         self.headers: dict[str, str] = {}
         self.times: list[float] = []
         self.bodies: list[bytes] = []
+        self.reads: list[Any] = []
         self.error: Exception | None = None
         self.sink = sink
         self.patience = patience
         self.connection: Line | None = None
         self.future: asyncio.Future[None] | None = None
-        self.limit = NEVER
         self.stale = False
 
     @property
@@ -100,11 +104,20 @@ class Exchange:
         """The whole body of a response that no sink took."""
         return b"".join(self.bodies)
 
+    @property
+    def last(self) -> float:
+        """Arrival of the last bytes that wait; 0 where none do."""
+        return self.reads[-2] if self.reads else self.times[-1] if self.times else 0.0
+
     def parse(self, most: int) -> bool:
-        """Give at most `most` waiting pieces to the sink; whether none is left. What it raises becomes the error."""
+        """Give what waits to the sink, of at most `most` reads and pieces; whether nothing is left.
+
+        What the sink raises becomes the error.
+        """
+        framed = self.connection is None or not self.connection.frame(most)
         sink, times, bodies = self.sink, self.times, self.bodies
         if sink is None or not times:
-            return True
+            return framed
         if len(times) <= most:
             self.times, self.bodies = [], []
         else:
@@ -116,7 +129,8 @@ class Exchange:
             self.times, self.bodies = [], []
             self.error = None  # what came says more than how the connection ended
             self.fail(error)
-        return not self.times
+            return True
+        return framed and not self.times
 
     def fail(self, error: Exception) -> None:
         """End it with an error; what was read so far stays. The connection is closed."""

@@ -187,7 +187,6 @@ class Client:
 
     def gathered(self, exchange: Exchange) -> None:
         """Have an exchange parsed when there is time."""
-        exchange.limit = NEVER
         self._backlog.parse(exchange)
 
     def ended(self, exchange: Exchange) -> None:
@@ -208,16 +207,16 @@ class Client:
         if sink is None:
             alive = exchange.times[-1] if exchange.times else exchange.sent
         else:
-            if exchange.times and now - exchange.times[-1] >= _SWEEP_S / 2:
+            last = exchange.last
+            if last and (now - last >= _SWEEP_S / 2 or now - max(sink.alive_at, exchange.sent) > exchange.patience):
                 exchange.parse(NEVER)  # few: more would have been parsed
+                if exchange.ended and exchange.error is None:
+                    return  # its end was among them
             if sink.done and now - sink.alive_at >= _SWEEP_S:
                 exchange.leave()  # the server keeps the body open behind its end
                 self._backlog.finish(exchange)
                 return
             alive = max(sink.alive_at, exchange.sent)
-            if now - alive > exchange.patience and exchange.times:
-                exchange.parse(NEVER)
-                alive = max(sink.alive_at, exchange.sent)
         if exchange.error is None and now - alive > exchange.patience:
             exchange.fail(HttpError(f"no event for {exchange.patience:g} s"))
         if exchange.error is not None:

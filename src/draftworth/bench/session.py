@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import draftworth
 from draftworth.bench import record as records
 from draftworth.bench import run as load_generator
-from draftworth.bench.base import Access, RequestRow, Sampling, Target
+from draftworth.bench.base import Access, Sampling, Target
 from draftworth.bench.clocks import changed, read_clocks
 from draftworth.bench.config import WorkloadConfig
 from draftworth.bench.machine import machine
 from draftworth.bench.points import Point
+from draftworth.bench.pulse import Pulse
 from draftworth.bench.record import BenchRecord, ClientRecord
 from draftworth.bench.requests import (
     Requests,
@@ -132,10 +133,11 @@ class BenchRun:
         plan = self.plan
         engine = engine_named(plan.engine)
         engine.version = plan.version
-        state = (0, plan.requests, "")
+        pulse = Pulse(on_count, plan.requests, lambda: progress_note(self.windows[-1]) if self.windows else "")
+        progress_note(Window("", plan.sweep[0]))  # what it imports is there before anything is timed
 
         def running(**options: Any) -> Any:
-            return load_generator.measure_sync(plan.target, **options, on_tick=lambda: on_count(*state))
+            return load_generator.measure_sync(plan.target, **options, on_tick=pulse.tick)
 
         job = Job(
             target=plan.target,
@@ -156,12 +158,6 @@ class BenchRun:
         opening: MetricsSnapshot | None = None if isinstance(before, MeasureError) else before
         self.findings += workload_findings(plan.work, plan.workload.prompts)
 
-        def on_row(_row: RequestRow, _done: int, _total: int) -> None:
-            nonlocal state
-            done = sum(len(window.rows) for window in self.windows)
-            state = (done, plan.requests, progress_note(self.windows[-1]))
-            on_count(*state)
-
         for number, point in enumerate(plan.sweep, 1):
             window = Window(arm="", point=point)
             self.windows.append(window)
@@ -169,7 +165,8 @@ class BenchRun:
             prompts = requests.at(point, plan.target)
             if requests.repeated and not any(one.code is Code.PROMPTS_REPEAT for one in self.findings):
                 self.findings.append(repeated_passages())
-            send(job, prompts, window, block=number, start=1, run=running, on_row=on_row)
+            send(job, prompts, window, block=number, start=1, run=running, on_row=pulse.row)
+            pulse.tell()
             close(job, window, opening)
             opening = window.after
             self._refuse_failed(window)

@@ -4,6 +4,7 @@ The format is the event stream of the HTML standard (section 9.2.6). Splitting a
 CR, LF and the colon never occur inside another character.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,18 +31,27 @@ class SseParser:
         Several data lines of one event are joined with a line feed. An event without data is none. What the stream
         leaves unfinished at its end is not an event.
         """
-        # Nearly every piece of a stream is one whole event of one line.
-        if (
-            not self._midway
-            and chunk.find(b"\n") == len(chunk) - 2
-            and chunk.startswith(b"data: ")
-            and chunk.endswith(b"\n")
-            and chunk.find(b"\r") < 0
-        ):
-            self._at_start = False
-            return [chunk[6:-2]]
         events = self._cut(chunk)
         self._midway = bool(self._rest or self._data or self._after_cr)
+        return events
+
+    def each(self, chunks: Sequence[bytes]) -> list[bytes] | None:
+        """Take the next pieces where each of them is one whole event of one line, as nearly all are.
+
+        Returns:
+            The data of each, in order; None where they are not, and nothing was taken: `feed` them.
+        """
+        if self._midway:
+            return None
+        # All at once: what stands where two pieces meet must be the end of an event and the start of the next.
+        joined = b"\r".join(chunks)
+        if not (joined.startswith(b"data: ") and joined.endswith(b"\n\n")):
+            return None
+        events = joined[6:-2].split(b"\n\n\rdata: ")
+        data = b"".join(events)
+        if len(events) != len(chunks) or b"\n" in data or b"\r" in data:
+            return None
+        self._at_start = False
         return events
 
     def _cut(self, chunk: bytes) -> list[bytes]:
@@ -141,7 +151,16 @@ def decode(data: bytes) -> Chunk:
     Raises:
         ValueError: it is no JSON, or no chunk of a completion; the text says what is wrong where.
     """
+    return decode_all((data,))[0]
+
+
+def decode_all(events: Sequence[bytes]) -> list[Chunk]:
+    """Decode the data of several events.
+
+    Raises:
+        ValueError: one of them is no chunk, as in `decode`.
+    """
     try:
-        return _decoder.decode(data)
+        return list(map(_decoder.decode, events))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:  # ValidationError is a DecodeError
         raise ValueError(str(error)) from error

@@ -100,7 +100,7 @@ def _one(point: Point, rows: Sequence[RequestRow], category: str | None, limits:
     load = point.load
     answered = [row for row in rows if row.ok]
     timed = [row for row in rows if row.timed]
-    seconds = duration_s(rows)
+    seconds = duration_s(rows, busy=isinstance(load, Closed) and any(row.retries for row in rows))
     tokens = sum(row.tokens or 0 for row in answered) if answered else None
     prompts = [row.prompt_tokens for row in answered if row.prompt_tokens is not None]
     cached = [(row.cached_tokens, row.prompt_tokens) for row in answered if row.cached_tokens is not None]
@@ -135,12 +135,24 @@ def _one(point: Point, rows: Sequence[RequestRow], category: str | None, limits:
     )
 
 
-def duration_s(rows: Sequence[RequestRow]) -> float | None:
-    """Return seconds from the first request's start to the last one's end; None where nothing was answered."""
-    ends = [row.started_unix + row.e2e_ms / 1000 for row in rows if row.e2e_ms is not None]
-    if not ends:
+def duration_s(rows: Sequence[RequestRow], *, busy: bool = False) -> float | None:
+    """Return seconds from the first request's start to the last one's end; None where nothing was answered.
+
+    Args:
+        rows: the requests.
+        busy: leave out the time in which none was under way: a closed loop is only idle while it waits to send a
+            refused request again, which is no time of the server's.
+    """
+    spans = sorted((row.started_unix, row.started_unix + row.e2e_ms / 1000) for row in rows if row.e2e_ms is not None)
+    if not spans:
         return None
-    return max(ends) - min(row.started_unix for row in rows) or None
+    if not busy:
+        return max(end for _, end in spans) - min(row.started_unix for row in rows) or None
+    total, until = 0.0, spans[0][0]
+    for start, end in spans:
+        total += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return total or None
 
 
 def spread(values: Sequence[tuple[str, float | None]]) -> Spread:

@@ -1,5 +1,6 @@
 """From the events of one stream to its times and counts: pure, fed with times read elsewhere."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from draftworth.bench.base import RequestRow
@@ -74,6 +75,35 @@ class StreamTimer:
         if chunk.metrics is not None:
             stats = chunk.metrics.get("speculative_decoding")
             self._spec_stats = stats if isinstance(stats, dict) else self._spec_stats
+
+    def add_all(self, times: Sequence[float], chunks: Sequence[Chunk]) -> None:
+        """Take several chunks, as `add` takes each."""
+        text, ids = self._answer, self._ids
+        for at, chunk in zip(times, chunks, strict=True):
+            # Nearly all are text in the midst of an answer, and nothing else; here it is read without a call.
+            if (
+                self._answer_at is not None
+                and at != self._first
+                and chunk.usage is None
+                and chunk.metrics is None
+                and chunk.prompt_token_ids is None
+                and (choices := chunk.choices) is not None
+                and len(choices) == 1
+                and (delta := (choice := choices[0]).delta) is not None
+                and delta.content
+                and delta.reasoning is None
+                and delta.reasoning_content is None
+                and delta.tool_calls is None
+                and choice.finish_reason is None
+                and choice.prompt_token_ids is None
+            ):
+                text.append(delta.content)
+                if choice.token_ids:
+                    ids += choice.token_ids
+                self._last = at
+                self._chunks += 1
+            else:
+                self.add(at, chunk)
 
     def _choice(self, at: float, choice: Choice) -> None:
         delta, ids, answer = choice.delta, choice.token_ids, choice.text

@@ -226,7 +226,7 @@ def _count(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
             window.findings.append(find(Code.METRICS_MISSING, message, arm=arm))
         return
     try:
-        window.counts = engine.counts(before, after)
+        window.counts = plausible(window, engine.counts(before, after))
         window.cache = engine.prefix_cache(before, after)
         finished = engine.requests_finished(before, after)
         generated = engine.generated_tokens(before, after)
@@ -234,9 +234,39 @@ def _count(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
         window.findings.append(find(Code.COUNTER_RESET, f"{arm}: {error}", arm=arm))
         return
     foreign = foreign_use(window.rows, finished, generated)
+    answered = sum(row.ok for row in window.rows)
+    if finished is not None and finished < answered:
+        # A page that shows one rank or replica of several, or a server behind a balancer.
+        message = f"{arm}: the server counted {finished} finished requests and answered {answered} of ours"
+        window.findings.append(find(Code.COUNTS_DISAGREE, message, arm=arm or None))
     if foreign:
         window.findings.append(find(Code.FOREIGN_REQUESTS, f"{arm}: {foreign}", arm=arm))
     _cross_check(window)
+
+
+def plausible(window: Window, counts: AcceptanceCounts) -> AcceptanceCounts:
+    """Return counts without those that contradict each other, which become a finding."""
+    wrong = _contradiction(counts)
+    if wrong is None:
+        return counts
+    arm = window.arm
+    window.findings.append(find(Code.COUNTS_DISAGREE, f"{arm}: {wrong} ({counts.source})", arm=arm or None))
+    lost = ("drafting_steps", "drafted", "accepted", "accepted_per_position")
+    reasons = {**counts.not_given, **dict.fromkeys(lost, f"the server's counters contradict each other: {wrong}")}
+    return counts.model_copy(update={**dict.fromkeys(lost), "not_given": reasons})
+
+
+def _contradiction(counts: AcceptanceCounts) -> str | None:
+    """Return what in the counts cannot be true together, or None."""
+    if counts.accepted is not None and counts.drafted is not None and counts.accepted > counts.drafted:
+        return f"{counts.accepted} drafted tokens were accepted of {counts.drafted}"
+    if counts.accepted is None or not counts.steps or counts.emitted is None:
+        return None
+    # A step emits one token and the accepted ones; tokens cut off behind an end were counted as accepted.
+    most = counts.steps + counts.accepted
+    if counts.emitted > most * (1 + _CUT_OFF_SHARE) + _CUT_OFF_TOKENS:
+        return f"{counts.steps} steps emitted {counts.emitted} tokens and accepted {counts.accepted}"
+    return None
 
 
 def foreign_use(rows: Sequence[RequestRow], finished: int | None, generated: int | None) -> str | None:

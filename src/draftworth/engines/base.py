@@ -37,8 +37,8 @@ class AcceptanceCounts(Frozen):
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Draft acceptance rate: accepted / drafted."""
-        if self.accepted is None or not self.drafted:
+        """Draft acceptance rate: accepted / drafted. None where the counts contradict each other."""
+        if self.accepted is None or not self.drafted or self.accepted > self.drafted:
             return None
         return self.accepted / self.drafted
 

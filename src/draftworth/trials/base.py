@@ -23,6 +23,7 @@ class Block:
         check_rows: greedy outputs for the output check; the same as `rows` where the workload is greedy.
         counts: the server's own counts of the window, or None where it gave none.
         per_request: the same from the answers.
+        cache: prompt tokens looked up in the server's prefix cache, and found there.
         facts: what the server's log has told.
         start_seconds: from the command to the first token; None where the server ran already.
         log: the server's log.
@@ -39,6 +40,7 @@ class Block:
     check_rows: list[RequestRow] = field(default_factory=list)
     counts: AcceptanceCounts | None = None
     per_request: AcceptanceCounts | None = None
+    cache: tuple[int, int] | None = None
     facts: StartupFacts = field(default_factory=StartupFacts)
     start_seconds: float | None = None
     log: str = ""

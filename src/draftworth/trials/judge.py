@@ -105,8 +105,9 @@ def judge_all(
     comparisons: list[ArmComparison] = []
     confounders: list[Confounder] = []
     findings: list[Finding] = []
-    if any(_drafted(block) for block in baseline):
-        findings.append(find(Code.BASELINE_SPECULATES, "the baseline's server drafted tokens", arm=BASELINE))
+    how = next((told for block in baseline if (told := _speculates(block))), None)
+    if how:
+        findings.append(find(Code.BASELINE_SPECULATES, f"the baseline's server {how}", arm=BASELINE))
     of_all = [*findings, *outcome.findings, *(one for block in outcome.blocks for one in block.remarks)]
     wanted = config.verdict.output_check
     variants = [arm for arm in arms if arm.name != BASELINE]
@@ -181,7 +182,7 @@ def _about(arm: ArmInfo, check: OutputCheck, blocks: Sequence[Block]) -> list[Fi
 
 def cache_share(blocks: Sequence[Block]) -> float | None:
     """Return the share of prompt tokens an arm's servers had in their prefix cache, or None where that is not told."""
-    known = [window.cache for block in blocks for window in block.windows]
+    known = [block.cache for block in blocks]
     if known and all(one is not None for one in known):
         looked = sum(one[0] for one in known if one is not None)
         return sum(one[1] for one in known if one is not None) / looked if looked else None
@@ -212,8 +213,13 @@ def _confounded(
     return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
 
 
-def _drafted(block: Block) -> bool:
-    return bool(block.counts and block.counts.drafted)
+def _speculates(block: Block) -> str | None:
+    """Return how a server that should not speculate shows that it does, or None."""
+    if block.counts is not None and block.counts.drafted:
+        return f"drafted {block.counts.drafted} tokens"
+    if block.facts.speculating or (block.counts is not None and block.counts.drafted is not None):
+        return "is set up to speculate, though it drafted nothing: that mode costs by itself"
+    return None
 
 
 def facts_of(blocks: Sequence[Block]) -> StartupFacts:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
 from draftworth.bench.points import Point
+from draftworth.bench.pulse import OnCount, Pulse
+from draftworth.bench.requests import requests_in
 from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
 from draftworth.engines.base import MetricsSnapshot, sum_counts
 from draftworth.errors import MeasureError
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from draftworth.trials.config import CommonConfig
 
 METRICS = "metrics.jsonl"
-
-OnCount = Callable[[int, int, str], None]
 
 
 def measure_block(
@@ -69,7 +69,7 @@ def measure_block(
     def running(**options: Any) -> Any:
         left = max(1.0, timeout_s - (time.monotonic() - began))
         # The count looks for signals, also while no answer ends.
-        return bounded(lambda: run.measure(target, **options, on_tick=lambda: on_count(*state)), left)
+        return bounded(lambda: run.measure(target, **options, on_tick=pulse.tick), left)
 
     job = Job(
         target=target,
@@ -81,15 +81,8 @@ def measure_block(
         keep=lambda when, snapshot: _keep(folder, block, when, snapshot.model_dump(mode="json")),
         facts_version=block.facts.version,
     )
-    done_before = 0
-    todo = sum(_requests(prompts(point)) for point in sweep) * work.repeats
-    state = (0, todo, "")
-
-    def on_row(_row: RequestRow, done: int, _total: int) -> None:
-        nonlocal state
-        state = (done_before + done, todo, note([row for one in block.windows for row in one.rows]))
-        on_count(*state)
-
+    todo = sum(requests_in(prompts(point)) for point in sweep) * work.repeats
+    pulse = Pulse(on_count, todo, lambda: note(block.rows))
     if work.warmup and not block.warm:
         on_count(0, todo, f"warming up with {work.warmup} requests")
         warm_up(job, work.warmup, sweep[0], running)
@@ -101,12 +94,15 @@ def measure_block(
     for point in sweep:
         window = Window(arm=block.arm, point=point)
         block.windows.append(window)
-        send(job, prompts(point), window, block=block.number, start=block.start, run=running, on_row=on_row)
+        send(job, prompts(point), window, block=block.number, start=block.start, run=running, on_row=pulse.row)
+        pulse.tell()
         close(job, window, opening)
-        done_before += len(window.rows)
         opening = window.after
     block.counts = sum_counts([window.counts for window in block.windows])
     block.per_request = sum_counts([window.per_request for window in block.windows])
+    caches = [window.cache for window in block.windows]
+    if caches and all(caches):
+        block.cache = sum(one[0] for one in caches if one), sum(one[1] for one in caches if one)
     block.check_rows = block.rows
     if work.temperature > 0 and check and config.verdict.output_check:
         block.check_rows = []
@@ -128,10 +124,6 @@ def measure_block(
         )
     block.seconds += time.monotonic() - began
     refuse_failed(block.arm, block.rows, config.limits.failed_share)
-
-
-def _requests(prompts: Sequence[Prompt]) -> int:
-    return sum(1 + len(prompt.turns) for prompt in prompts)
 
 
 def refuse_failed(arm: str, rows: Sequence[RequestRow], allowed: float) -> None:

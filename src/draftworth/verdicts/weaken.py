@@ -12,6 +12,9 @@ WEAKENS = {
     Code.FOREIGN_REQUESTS: "somebody else used the server during the trial",
     Code.SPECULATION_OFF: "the variant did not speculate",
     Code.BASELINE_SPECULATES: "the baseline speculates too",
+    Code.PREFIX_CACHE_WARMER: "the prefix cache was warmer in one arm",
+    Code.SYNTHETIC_ACCEPTANCE: "drafts were accepted by a configured rate",
+    Code.CLIENT_SATURATED: "the client could not keep up",
 }
 """The findings that say that something else was measured than what the verdict would claim. Every other one leaves the
 verdict: it explains a result, or takes from what is known beside the times."""

@@ -12,6 +12,9 @@ from draftworth.workloads.base import Row
 _CONTENT = ("prompt", "messages", "turns")
 _OPTIONAL = ("id", "question_id", "category", "max_tokens", "arrival_s")
 
+_BESIDE = ("input", "instruction", "context", "system", "system_prompt")
+"""What other data sets keep beside a prompt and is part of the request; public benchmarks have dropped it silently."""
+
 
 class Plain:
     """One request a row.
@@ -40,6 +43,12 @@ class Plain:
             hint = f': did you mean "{near}"?' if near and not present else ""
             raise UsageError(f'{row.where}: give exactly one of "prompt", "messages" and "turns"; it has {have}{hint}')
         fields.check_spelling(row, _OPTIONAL)
+        beside = next((key for key in _BESIDE if row.data.get(key)), None)
+        if beside:
+            raise UsageError(
+                f'{row.where}: "{beside}" beside "{present[0]}" would not be sent, and without it the prompt is another; '
+                'put both into "prompt", or write "messages"'
+            )
         messages, turns = self._content(present[0], row)
         arrival = row.data.get("arrival_s")
         return Prompt(

@@ -9,6 +9,7 @@ from typing import Any
 
 from draftworth import redact
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench.pulse import Pulse
 from draftworth.bench.requests import Requests, repeated_passages, requests_in, workload_findings
 from draftworth.bench.window import Job, Window, close, scrape, send, together, warm_up
 from draftworth.engines.base import MetricsSnapshot, StartupFacts
@@ -87,7 +88,7 @@ class _Run:
         self.requests = Requests(self.config.workload, ready.prompts)
         self.answers: dict[str, str] = {}
         self.jobs = {arm.name: self._job(arm) for arm in ready.arms}
-        self.block: dict[str, Block] = {}
+        self.pulse: Pulse | None = None
 
     def run(self) -> Outcome:
         """Do every step. Never raises: what went wrong is in the outcome, and what was measured too."""
@@ -138,9 +139,14 @@ class _Run:
             left = self.deadline - time.monotonic()
             if left <= 0:
                 raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached")
-            return bounded(lambda: run.measure(target, **options, on_tick=self.interrupts.check), left)
+            return bounded(lambda: run.measure(target, **options, on_tick=self._tick), left)
 
         return running
+
+    def _tick(self) -> None:
+        self.interrupts.check()
+        if self.pulse is not None:
+            self.pulse.tick()
 
     def _job(self, arm: Arm) -> Job:
         work = self.config.workload
@@ -190,6 +196,9 @@ class _Run:
             for block in blocks.values():
                 block.seconds = time.monotonic() - began
                 block.check_rows = block.rows
+        if self.pulse is not None:
+            self.pulse.tell()
+            self.pulse = None
         for arm in self.ready.arms:
             self._close(blocks[arm.name], before[arm.name])
             refuse_failed(arm.name, blocks[arm.name].rows, self.config.limits.failed_share)
@@ -201,12 +210,13 @@ class _Run:
         for (name, _), window in windows.items():
             blocks[name].windows.append(window)
 
-        def on_row(row: RequestRow, _done: int, _total: int) -> None:
-            self.interrupts.check()
-            rows = [one for block in self.outcome.blocks if block.arm == row.arm for one in block.rows]
-            done = sum(len(window.rows) for window in windows.values())
-            self.progress.count(done, todo, note(self.outcome.blocks, row.arm, rows))
+        last = arms[-1].name
 
+        def how_it_goes() -> str:
+            rows = [one for block in self.outcome.blocks if block.arm == last for one in block.rows]
+            return note(self.outcome.blocks, last, rows)
+
+        self.pulse = Pulse(self._count, todo, how_it_goes)
         for point in sweep:
             # The first server's model counts the tokens, so that every arm is sent the same.
             chosen = {prompt.id for prompt in prompts}
@@ -221,7 +231,7 @@ class _Run:
                         block=blocks[arm.name].number,
                         start=1,
                         run=self._running(arm.target),
-                        on_row=on_row,
+                        on_row=self.pulse.row,
                     )
 
     def _close(self, block: Block, before: MetricsSnapshot | None) -> None:
@@ -231,7 +241,7 @@ class _Run:
         whole = Window(block.arm, self.ready.sweep[0], rows=block.rows, client=client)
         close(job, whole, before)
         block.counts, block.per_request = whole.counts, whole.per_request
-        block.windows[0].cache = whole.cache
+        block.cache = whole.cache
         block.findings += whole.findings
 
     def _score(self) -> None:
