@@ -34,6 +34,8 @@ torture: $(VENV)/.made ## the slow sweeps in full
 bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python benchmarks/tool_overhead.py
 	$(BIN)/python benchmarks/engine_start.py
+	$(BIN)/python benchmarks/client_overhead.py
+	$(BIN)/python benchmarks/coverage.py
 
 clean: ## remove what make made here (engines and trials are kept)
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -12,6 +12,8 @@ SATURATED = 0.9
 """Share of a core from which a client is taken to have had no time left."""
 
 SHARE_OF_BEST_PEER = 0.2
+FIGURES = {"cpu_s_per_10k": "a further chunk", "whole_s_per_10k": "a chunk of the whole run"}
+"""The two ways in which CPU is told, and what of."""
 MOST_RSS_MB = 300.0
 MOST_BEHIND_MS = {"median": 1.0, "p99": 5.0}
 
@@ -26,6 +28,7 @@ class Point:
         short: chunks of each answer in the short run.
         long: chunks of each answer in the long run.
         repeats: how often each client is measured.
+        steps: whether all streams send at the same moments, as from an engine's steps.
     """
 
     concurrency: int
@@ -33,6 +36,12 @@ class Point:
     short: int
     long: int
     repeats: int
+    steps: bool = False
+
+    @property
+    def sending(self) -> str:
+        """How the streams send, for a person."""
+        return "in lockstep" if self.steps else "evenly spread"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +64,19 @@ class Run:
 
 
 def slope(short: Run, long: Run) -> dict[str, float]:
-    """Return what the chunks of the long run that the short one did not have have cost.
+    """Return what the chunks of the long run that the short one did not have have cost, and what the long run cost.
 
     What both runs pay alike, such as requests and reports, drops out; what grows with the chunks stays, also where it
     comes after the last one. What was used before the first chunk is left out of both: imports of several seconds vary
-    by more than some chunks cost.
+    by more than some chunks cost. The whole figure is the long run from its first chunk to its end, requests and
+    reports included, over all its chunks.
     """
     chunks = long.chunks - short.chunks
     cpu = (long.cpu_s - long.before_s) - (short.cpu_s - short.before_s)
     streaming = long.stream_s - short.stream_s
     return {
         "cpu_s_per_10k": cpu / chunks * PER,
+        "whole_s_per_10k": (long.cpu_s - long.before_s) / long.chunks * PER,
         "core_share": cpu / streaming if streaming > 0 else 0.0,
         "rest_cpu_s": short.cpu_s - cpu / chunks * short.chunks,
         "rss_mb": long.rss_mb,
@@ -92,46 +103,44 @@ def summary(slopes: Sequence[dict[str, float]]) -> dict[str, Any]:
     return figures
 
 
-def ratios(clients: dict[str, dict[str, Any]], ours: str) -> dict[str, float]:
-    """Return each client's median CPU per chunk as a multiple of ours."""
-    own = clients[ours]["cpu_s_per_10k"]["median"]
-    return {name: figures["cpu_s_per_10k"]["median"] / own for name, figures in clients.items()}
+def ratios(clients: dict[str, dict[str, Any]], ours: str) -> dict[str, dict[str, float]]:
+    """Return each client's median CPU as a multiple of ours, for each way of telling it."""
+    return {
+        figure: {name: found[figure]["median"] / clients[ours][figure]["median"] for name, found in clients.items()}
+        for figure in FIGURES
+    }
 
 
-def request_cost(points: Sequence[dict[str, Any]], name: str) -> float | None:
-    """Return the milliseconds of CPU of a request besides its chunks, between the lightest load and the heaviest.
+def request_cost(point: dict[str, Any], name: str) -> float | None:
+    """Return the milliseconds of CPU of a request besides its chunks: what the whole run costs more than its chunks.
 
-    From what is left of the runs without the cost of their chunks: start-up, which is the same, and the requests.
+    Only what comes after the first chunk is in it. None for who was not measured.
     """
-    rest = [
-        (point["concurrency"], point["clients"][name]["rest_cpu_s"]["median"])
-        for point in sorted(points, key=lambda point: int(point["concurrency"]))
-        if name in point["clients"]
-    ]
-    if len(rest) < 2:  # noqa: PLR2004 - a slope takes two
+    if name not in point["clients"]:
         return None
-    (few, little), (many, much) = rest[0], rest[-1]
-    return float((much - little) / (many - few) * 1e3)
+    further, whole = (point["clients"][name][figure]["median"] for figure in FIGURES)
+    return float((whole - further) / PER * point["chunks_per_answer"][1] * 1e3)
 
 
-def share_goal(
-    points: Sequence[dict[str, Any]], concurrency: int, ours: str, no_peers: Sequence[str] = ()
-) -> dict[str, Any] | None:
-    """Return whether ours costs at most a fifth of the best peer; None where there is nothing to compare."""
-    for point in points:
-        peers = {name: ratio for name, ratio in point["ratio_to_draftworth"].items() if name not in {ours, *no_peers}}
-        if point["concurrency"] != concurrency or not peers:
-            continue
-        best = min(peers, key=lambda name: peers[name])
-        share = 1 / peers[best]
-        return {
-            "what": f"CPU per chunk at {concurrency} streams, as a share of the best peer's",
-            "goal": SHARE_OF_BEST_PEER,
-            "measured": share,
-            "best_peer": best,
-            "met": share <= SHARE_OF_BEST_PEER,
-        }
-    return None
+def share_goal(point: dict[str, Any], figure: str, ours: str, floor: str) -> dict[str, Any] | None:
+    """Return whether ours costs at most a fifth of the best peer; None where there is nothing to compare.
+
+    Beside it stands the share of bare reading, below which no client comes that takes each chunk as it arrives.
+    """
+    costs = {name: found[figure]["median"] for name, found in point["clients"].items()}
+    peers = {name: cost for name, cost in costs.items() if name not in {ours, floor}}
+    if ours not in costs or not peers:
+        return None
+    best = min(peers, key=lambda name: peers[name])
+    share = costs[ours] / peers[best]
+    return {
+        "what": f"CPU of {FIGURES[figure]}, {point['concurrency']} streams {point['sending']}, of the best peer's",
+        "goal": SHARE_OF_BEST_PEER,
+        "measured": share,
+        "best_peer": best,
+        "floor_share": costs[floor] / peers[best] if floor in costs else None,
+        "met": share <= SHARE_OF_BEST_PEER,
+    }
 
 
 def bound_goal(what: str, goal: float, measured: float) -> dict[str, Any]:

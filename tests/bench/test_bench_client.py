@@ -338,6 +338,30 @@ def test_what_the_server_said_before_it_broke_off_is_kept() -> None:
     assert row.error == "the server failed in the stream: EngineCore died"
 
 
+GOOD = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":null,"token_ids":[1]}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("events", "text", "error"),
+    [
+        ((GOOD, GOOD, b"data: {not\n\n", GOOD, DONE), "aa", "malformed event (JSON is malformed"),
+        ((GOOD, b'data: {"error":{"message":"died"}}\n\n', GOOD, DONE), "a", "the server failed in the stream: died"),
+        ((GOOD, GOOD, GOOD, DONE, b"data: {not\n\n", GOOD), "aaa", ""),
+    ],
+)
+def test_one_wrong_event_among_many_ends_the_answer_there(
+    events: tuple[bytes, ...], text: str, error: str, *, whole: bool
+) -> None:
+    pieces = events if whole else (b"".join(events)[:70], b"".join(events)[70:])
+    body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    row = asyncio.run(raw(HEAD.replace(b"connection: close", b"transfer-encoding: chunked") + body))
+    assert (row.text, row.ok) == (text, not error)
+    assert (row.error or "").startswith(error)
+    assert row.token_ids == [1] * len(text)
+
+
 def test_an_old_style_error_event_is_understood() -> None:
     row = asyncio.run(raw(HEAD + b'data: {"object":"error","message":"out of memory","code":500}\n\n'))
     assert row.error == "the server failed in the stream: out of memory"
