@@ -5,13 +5,13 @@ trial has prompts that differ (log sd 0.5), an arm that changes each prompt its 
 does), noise of each request (log sd 0.03), and restarts that move a whole start. *Heavy* draws one value in ten of the
 first two with three times the sd (kurtosis 8.3; normal has 3).
 
-Writes benchmarks/results/coverage.json and the table in docs/statistics.md.
+Writes benchmarks/results/coverage.json and the tables in docs/statistics.md; `--only prior` one of them.
 """
 
+import argparse
 import json
 import math
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from scipy import special
 
 from draftworth.verdicts.intervals import LogLimits, Table, log_limits, restarts, unseen
 from draftworth.verdicts.restarts import Floats
+from draftworth.verdicts.rules import PRIOR_LOG_SD_BASELINE, PRIOR_LOG_SD_VARIANT
 from draftworth.verdicts.sequential import nominal_levels
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +34,8 @@ MARGIN = 0.02
 BATCH = 250
 """Trials drawn at once: 4,000 resamples of them take 8 MB."""
 STARTS, RESTART_SDS, PROMPTS = (1, 2, 3, 5), (0.0, 0.05, 0.11), (16, 64, 512)
+TRUE_SDS = (0.0, 0.05, 0.08, 0.11)
+"""Restart spreads of the variant that the default prior is put to."""
 
 
 @dataclass(frozen=True)
@@ -243,83 +246,123 @@ def listed(values: Mapping[Cell, float]) -> list[dict[str, object]]:
     return [{**asdict(cell), "share": value} for cell, value in values.items()]
 
 
-def main() -> None:
-    """Simulate and write."""
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    covered = {cell: coverage(cell, trials) for cell in grid()}
-    small = [cell for cell in grid() if cell.prompts != max(PROMPTS)]
-    alike = {cell: false_verdicts(cell, trials) for cell in small}
-    looks = {cell: false_with_looks(cell, trials) for cell in small if cell.starts > 1}
-    batches = {
-        cell: false_with_looks(cell, trials, by="prompts")
+Part = tuple[dict[str, object], list[list[str]]]
+"""What a part adds to the results, and its table."""
+
+
+def covered_part(trials: int) -> Part:
+    """Coverage of every cell of the grid."""
+    found = {cell: coverage(cell, trials) for cell in grid()}
+    print(f"{trials} trials a cell: covered {percent(min(found.values()))} to {percent(max(found.values()))} %")
+    return {"coverage": listed(found)}, grid_of(found)
+
+
+def small() -> list[Cell]:
+    """Return the cells of the grid without those of the most prompts."""
+    return [cell for cell in grid() if cell.prompts != max(PROMPTS)]
+
+
+def alike_part(trials: int) -> Part:
+    """False verdicts on equal arms, one look."""
+    found = {cell: false_verdicts(cell, trials) for cell in small()}
+    return {"false_verdicts_one_look": listed(found)}, grid_of(found)
+
+
+def looks_part(trials: int) -> Part:
+    """False verdicts with a look after each start."""
+    found = {cell: false_with_looks(cell, trials) for cell in small() if cell.starts > 1}
+    return {"false_verdicts_look_after_each_start": listed(found)}, grid_of(found)
+
+
+def batches_part(trials: int) -> Part:
+    """False verdicts of one start with five looks."""
+    cells = [Cell(1, sd, n, heavy) for sd in RESTART_SDS for n in (80, 320) for heavy in (False, True)]
+    found = {cell: false_with_looks(cell, trials, by="prompts") for cell in cells}
+    return {"false_verdicts_five_looks_of_one_start": listed(found)}, grid_of(found)
+
+
+def default_cell(starts: int, restart_sd: float) -> Cell:
+    """Return 64 prompts judged by the default priors, that of the baseline true."""
+    base = PRIOR_LOG_SD_BASELINE
+    return Cell(starts, restart_sd, 64, heavy=False, baseline_sd=base, prior=PRIOR_LOG_SD_VARIANT)
+
+
+def prior_part(trials: int) -> Part:
+    """Coverage by the default priors, whatever the truth is."""
+    found = {(starts, sd): default_cell(starts, sd) for starts in (1, 2) for sd in TRUE_SDS}
+    covered = {key: coverage(cell, trials) for key, cell in found.items()}
+    rows = [["starts", *(f"truth {100 * sd:g} %" for sd in TRUE_SDS)]]
+    rows += [[str(starts), *(percent(covered[starts, sd]) for sd in TRUE_SDS)] for starts in (1, 2)]
+    told = {"trials": trials, "cells": listed({cell: covered[key] for key, cell in found.items()})}
+    return {"coverage_at_the_default_prior": told}, rows
+
+
+def noise_part(trials: int) -> Part:
+    """Coverage where the arms change every prompt alike and requests are noisy."""
+    cells = {
+        (starts, sd): Cell(starts, sd, 64, heavy=False, pair_sd=0.0, noise_sd=0.08)
+        for starts in STARTS
         for sd in RESTART_SDS
-        for n in (80, 320)
-        for heavy in (False, True)
-        for cell in [Cell(1, sd, n, heavy)]
     }
-    wrong = {
-        cell: coverage(cell, trials)
-        for starts in (1, 2)
-        for sd in RESTART_SDS
-        for cell in [Cell(starts, sd, 64, heavy=False, prior=0.05)]
-    }
-    noisy = {
-        cell: coverage(cell, trials)
-        for starts in (1, 2, 3, 5)
-        for sd in RESTART_SDS
-        for cell in [Cell(starts, sd, 64, heavy=False, pair_sd=0.0, noise_sd=0.08)]
-    }
+    covered = {key: coverage(cell, trials) for key, cell in cells.items()}
+    rows = [["starts", *(f"restart sd {100 * sd:g} %" for sd in RESTART_SDS)]]
+    rows += [[str(starts), *(percent(covered[starts, sd]) for sd in RESTART_SDS)] for starts in STARTS]
+    told = listed({cell: covered[key] for key, cell in cells.items()})
+    return {"coverage_where_all_spread_is_noise_of_requests": told}, rows
+
+
+def rates_part(trials: int) -> Part:
+    """Coverage of throughput and goodput."""
     shares = (0.1, 0.5, 0.9)
-    rates = {
+    found = {
         (metric, share, n): rate_coverage(metric, share, n, trials)
         for metric, asked in (("throughput", (0.5,)), ("goodput", shares), ("share", shares))
         for share in asked
         for n in PROMPTS
     }
-    result = {
-        "trials": trials,
-        "coverage": listed(covered),
-        "false_verdicts_one_look": listed(alike),
-        "false_verdicts_look_after_each_start": listed(looks),
-        "false_verdicts_five_looks_of_one_start": listed(batches),
-        "coverage_where_the_prior_is_5_percent": listed(wrong),
-        "coverage_where_all_spread_is_noise_of_requests": listed(noisy),
-        "coverage_of_rates": [
-            {"metric": metric, "share": share, "prompts": n, "share_covered": value}
-            for (metric, share, n), value in rates.items()
-        ],
-    }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     names = {"throughput": "throughput", "goodput": "goodput, closed loop", "share": "goodput, open loop"}
-    rate_rows = [["metric", "requests within the limits", *map(str, PROMPTS)]]
-    for metric, share in dict.fromkeys((metric, share) for metric, share, _ in rates):
+    rows = [["metric", "requests within the limits", *map(str, PROMPTS)]]
+    for metric, share in dict.fromkeys((metric, share) for metric, share, _ in found):
         within = "" if metric == "throughput" else f"{100 * share:.0f} %"
-        rate_rows.append([names[metric], within, *(percent(rates[metric, share, n]) for n in PROMPTS)])
-    beside = [["starts", *(f"truth {100 * sd:g} %" for sd in RESTART_SDS)]]
-    beside += [
-        [str(starts), *(percent(value) for cell, value in wrong.items() if cell.starts == starts)] for starts in (1, 2)
+        rows.append([names[metric], within, *(percent(found[metric, share, n]) for n in PROMPTS)])
+    told = [
+        {"metric": metric, "share": share, "prompts": n, "share_covered": value}
+        for (metric, share, n), value in found.items()
     ]
-    all_noise = [["starts", *(f"restart sd {100 * sd:g} %" for sd in RESTART_SDS)]]
-    all_noise += [
-        [str(starts), *(percent(value) for cell, value in noisy.items() if cell.starts == starts)] for starts in STARTS
-    ]
-    parts = {
-        "coverage": grid_of(covered),
-        "alike": grid_of(alike),
-        "looks": grid_of(looks),
-        "batches": grid_of(batches),
-        "prior": beside,
-        "noise": all_noise,
-        "rates": rate_rows,
-    }
+    return {"coverage_of_rates": told}, rows
+
+
+PARTS: dict[str, Callable[[int], Part]] = {
+    "coverage": covered_part,
+    "alike": alike_part,
+    "looks": looks_part,
+    "batches": batches_part,
+    "prior": prior_part,
+    "noise": noise_part,
+    "rates": rates_part,
+}
+"""By the name of the table in the docs."""
+
+
+def main() -> None:
+    """Simulate and write."""
+    parser = argparse.ArgumentParser(description="Simulated trials with a known truth.")
+    parser.add_argument("trials", nargs="?", type=int, default=10_000, help="trials a cell")
+    parser.add_argument("--only", choices=PARTS, help="only this part; the others stay as they are")
+    asked = parser.parse_args()
+    result: dict[str, object] = {"trials": asked.trials}
+    if asked.only:
+        result = json.loads(RESULT.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
-    for name, rows in parts.items():
+    for name in [asked.only] if asked.only else PARTS:
+        told, rows = PARTS[name](asked.trials)
+        result |= told
         begin, end = f"<!-- {name}: by benchmarks/coverage.py -->", f"<!-- end of {name} -->"
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{table(rows)}\n{end}{rest.partition(end)[2]}"
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page, encoding="utf-8")
-    print(f"{trials} trials a cell: covered {percent(min(covered.values()))} to {percent(max(covered.values()))} %")
 
 
 if __name__ == "__main__":

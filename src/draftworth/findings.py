@@ -4,9 +4,9 @@ A finding never hides in a number: it is stored in the record, printed and shown
 `breach` overrides the verdict: it becomes `error`. `info` explains it. A `warning` says what to be careful with; only
 these change a verdict:
 
-- `foreign_requests` and `client_saturated` (in any arm), `speculation_off`, `prefix_cache_warmer` and
-  `synthetic_acceptance` (in that variant) and `baseline_speculates` take *faster* and *slower* back to *inconclusive*
-  (`verdicts.weaken`): something else was measured than what would be claimed.
+- `foreign_requests` (in any arm), `client_saturated` (in the baseline or that variant), `speculation_off`,
+  `prefix_cache_warmer` and `synthetic_acceptance` (in that variant) and `baseline_speculates` take *faster* and
+  *slower* back to *inconclusive* (`verdicts.weaken`): something else was measured than what would be claimed.
 - `output_suspect` and `output_unchecked` take *faster* back to *inconclusive*, unless the check was switched off.
 """
 
@@ -54,6 +54,8 @@ class Code(StrEnum):
     ARRIVALS_LATE = "arrivals_late"
     LIMIT_NEVER_MET = "limit_never_met"
     LENGTH_SHORT = "length_short"
+    LOAD_NOT_REACHED = "load_not_reached"
+    ROUNDS_LEFT_OUT = "rounds_left_out"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -195,6 +197,14 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.LIMIT_NEVER_MET: (
         "warning",
         "no request of an arm met the stated limits, so goodput has no ratio; state looser limits, or lower the load",
+    ),
+    Code.LOAD_NOT_REACHED: (
+        "warning",
+        "there were too few requests to keep the load up, so this is not the load it is named by; send more of them",
+    ),
+    Code.ROUNDS_LEFT_OUT: (
+        "warning",
+        "fewer starts were measured than planned; raise limits.downtime_s for more",
     ),
     Code.LENGTH_SHORT: (
         "info",

@@ -3,6 +3,7 @@
 Where it is not clear what is secret, more is hidden: a command that shows too little is a nuisance, a key is a leak.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 HIDDEN = "(hidden)"
 
+_SHORTEST_VALUE = 6
+_SHORTEST_CUT = 4
+_SCHEMES = frozenset({"bearer", "basic", "digest", "apikey"})
+_PUBLIC = frozenset({"accept-encoding"})
+
 _SECRET = re.compile(r"(?i)(key|token(?!s|ize)|secret|passw|auth|cred|cookie)")
 _CERTAIN = re.compile(r"(?i)secret|passw|auth|cred|cookie|api[-_.]?key")
 # What makes the name of a key or token a number or a setting: --long-prefill-token-threshold, eos_token_id.
 _HARMLESS = re.compile(r"(?i)(?:^|[-_.])(?:max|num|per|threshold|tokenizer)(?:[-_.]|$)|token[-_.]?ids?$")
 _PROBLEM = re.compile(r"(?i)(?:error|exception|warning)$")
+_VARIABLE = re.compile(r"[a-z][-_]env$")  # api_key_env, --api-key-env: the name of a variable
 _URL_SECRET = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://)[^/\s@'\"]+@")
 _SHAPES = (
     (re.compile(r"(?i)\b(bearer|basic)(\s+)(?!\(hidden\))[\w.~+/=-]{6,}"), r"\1\2" + HIDDEN),
@@ -81,6 +88,38 @@ def text(line: str) -> str:
     return _without_flag_values(_without_named_values(line))
 
 
+def values(line: str, headers: Mapping[str, str]) -> str:
+    """Return a line without the values of headers that were sent: a server may say in an error what it was sent.
+
+    Values of less than 6 characters are left. A value that was cut off, as in `sk-abcd…`, is hidden too.
+
+    Args:
+        line: what is stored or printed.
+        headers: name to value; of `Bearer x`, x alone is hidden as well.
+    """
+    found = {value for name, value in headers.items() if name.lower() not in _PUBLIC}
+    found |= {key for scheme, _, key in (value.partition(" ") for value in found) if scheme.lower() in _SCHEMES}
+    found |= {" ".join(value.split()) for value in found} | {json.dumps(value)[1:-1] for value in found}
+    for value in sorted(found, key=len, reverse=True):
+        if len(value) < _SHORTEST_VALUE:
+            continue
+        line = line.replace(value, HIDDEN)
+        if "…" in line:
+            line = _without_cut(line, value)
+    return line
+
+
+def _without_cut(line: str, value: str) -> str:
+    """Hide the beginning of a value in front of an ellipsis."""
+    pieces = line.split("…")
+    for number, piece in enumerate(pieces[:-1]):
+        for length in range(min(len(value), len(piece)), _SHORTEST_CUT - 1, -1):
+            if piece.endswith(value[:length]):
+                pieces[number] = piece[:-length] + HIDDEN
+                break
+    return "…".join(pieces)
+
+
 def _assignment(word: str) -> str:
     """Return the front of `NAME=x`, `--name=x`, `--env=NAME=x` up to the sign behind a secret name, else nothing.
 
@@ -95,7 +134,7 @@ def _assignment(word: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    if not _SECRET.search(name) or _PROBLEM.search(name):
+    if not _SECRET.search(name) or _PROBLEM.search(name) or _VARIABLE.search(name):
         return False
     # Environment variables are written in capitals, and none that sounds secret is worth showing.
     return name.isupper() or bool(_CERTAIN.search(name)) or not _HARMLESS.search(name)

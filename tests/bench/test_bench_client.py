@@ -14,6 +14,13 @@ from draftworth.bench.base import Access, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.client import run_request
 from draftworth.bench.http import Client
 
+
+@pytest.fixture(autouse=True)
+def _nobody_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port may be that of an earlier test's server."""
+    monkeypatch.setattr(client_module, "_without_ids", {})
+
+
 PROMPT = Prompt("p-1", "coding", ({"role": "user", "content": "Say something long"},))
 
 
@@ -148,7 +155,7 @@ def test_counts_without_usage_or_token_ids() -> None:
     bare = Script(token_ms=1, tokens_per_chunk=(3,), usage=False, token_ids=False)
     row = once(bare, Sampling(max_tokens=10))
     assert (row.ok, row.tokens, row.token_source) == (True, 4, "chunks")
-    assert row.token_ids == []
+    assert list(row.token_ids) == []
 
 
 def test_the_servers_own_speculative_figures_are_kept() -> None:
@@ -178,7 +185,31 @@ def test_a_server_without_token_ids_is_asked_once_and_then_spared() -> None:
 
     rows, asked = asyncio.run(go())
     assert asked == [True, False, False]
-    assert [(r.ok, r.tokens, r.token_source, r.token_ids) for r in rows] == [(True, 6, "usage", [])] * 2
+    assert [(r.ok, r.tokens, r.token_source, list(r.token_ids)) for r in rows] == [(True, 6, "usage", [])] * 2
+
+
+@pytest.mark.parametrize(("spared_s", "asked"), [(600.0, [True, False, False]), (0.0, [True, False, True, False])])
+def test_the_next_client_spares_it_too_for_a_while(
+    spared_s: float, asked: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def go() -> list[bool]:
+        async with FakeServer(Script(token_ms=0, reject_token_ids=True)) as server:
+            await ask(server)
+            await ask(server)
+            return ["return_token_ids" in body for _, body in server.requests]
+
+    monkeypatch.setattr(client_module, "_SPARED_S", spared_s)
+    assert asyncio.run(go()) == asked
+
+
+def test_a_server_is_not_spared_for_what_another_refused() -> None:
+    async def go() -> list[list[int]]:
+        async with FakeServer(Script(token_ms=0, reject_token_ids=True)) as one, FakeServer(Script(token_ms=0)) as two:
+            return [list((await ask(server))[0].token_ids) for server in (one, two)]
+
+    one, two = asyncio.run(go())
+    assert one == []
+    assert two
 
 
 @pytest.mark.parametrize(
@@ -359,7 +390,7 @@ def test_one_wrong_event_among_many_ends_the_answer_there(
     row = asyncio.run(raw(HEAD.replace(b"connection: close", b"transfer-encoding: chunked") + body))
     assert (row.text, row.ok) == (text, not error)
     assert (row.error or "").startswith(error)
-    assert row.token_ids == [1] * len(text)
+    assert list(row.token_ids) == [1] * len(text)
 
 
 def test_an_old_style_error_event_is_understood() -> None:
@@ -387,7 +418,7 @@ def test_recorded_token_ids_are_sent_as_they_are() -> None:
     assert body["max_tokens"] == 7
     assert "messages" not in body
     assert (row.ok, row.tokens, row.chunks) == (True, 7, 3)  # 1 + 3 + 3
-    assert row.prompt_token_ids == [1, 1000, 1001]
+    assert list(row.prompt_token_ids) == [1, 1000, 1001]
     assert len(row.text.split()) == 7
     assert row.tpot_ms is not None
 

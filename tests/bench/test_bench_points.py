@@ -6,7 +6,7 @@ import pytest
 
 from draftworth.bench.access import access
 from draftworth.bench.base import Closed, Open, Replay
-from draftworth.bench.clocks import Clocks, Gpu, changed, read_clocks
+from draftworth.bench.clocks import Clocks, ClockWatch, Gpu, Sample, held_down, other_than, over
 from draftworth.bench.points import points
 from draftworth.errors import UsageError
 
@@ -60,28 +60,48 @@ def test_a_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) ->
         access(api_key_env="K", key_name="--api-key-env")
 
 
-def test_throttling_is_read_where_the_kernel_shows_it(tmp_path: Path) -> None:
-    for cpu, count, khz in ((0, 3, 2_000_000), (1, 4, 3_000_000)):
-        (tmp_path / f"cpu{cpu}/thermal_throttle").mkdir(parents=True)
-        (tmp_path / f"cpu{cpu}/cpufreq").mkdir()
-        (tmp_path / f"cpu{cpu}/thermal_throttle/core_throttle_count").write_text(f"{count}\n")
-        (tmp_path / f"cpu{cpu}/cpufreq/scaling_cur_freq").write_text(f"{khz}\n")
-    found = read_clocks(tmp_path)
-    assert (found.cpu_throttled, found.cpu_mhz) == (7, 2500.0)
+class Watched:
+    clocks: Clocks | None = None
+
+
+def throttle(folder: Path, cpu: int, count: int) -> None:
+    (folder / f"cpu{cpu}/thermal_throttle").mkdir(parents=True, exist_ok=True)
+    (folder / f"cpu{cpu}/thermal_throttle/core_throttle_count").write_text(f"{count}\n")
+
+
+def test_throttling_within_a_measurement_is_counted(tmp_path: Path) -> None:
+    throttle(tmp_path, 0, 3)
+    throttle(tmp_path, 1, 0)
+    watched = Watched()
+    with ClockWatch(watched, tmp_path):
+        throttle(tmp_path, 1, 4)
+    assert watched.clocks is not None
+    assert watched.clocks.cpu_throttled == 4
+    assert held_down(watched.clocks) == "the processor throttled for heat 4 times"
 
 
 def test_what_cannot_be_read_is_not_zero(tmp_path: Path) -> None:
-    found = read_clocks(tmp_path)
-    assert (found.cpu_throttled, found.cpu_mhz) == (None, None)
-    assert changed(found, found) is None
-    assert changed(None, found) is None
+    watched = Watched()
+    with ClockWatch(watched, tmp_path):
+        pass
+    assert watched.clocks is not None
+    assert watched.clocks.cpu_throttled is None
+    assert held_down(watched.clocks) is None
+    assert held_down(None) is None
 
 
-def test_changes_that_move_times_are_told() -> None:
-    cool, hot = Clocks(cpu_throttled=2), Clocks(cpu_throttled=5)
-    assert changed(cool, hot) == "the processor throttled for heat 3 times"
-    fast, slow = Gpu(sm_mhz=1980, celsius=60), Gpu(sm_mhz=1500, celsius=84)
-    assert changed(Clocks(gpus=(fast,)), Clocks(gpus=(slow,))) == "GPU 0 went from 1980 to 1500 MHz"
-    held = Gpu(sm_mhz=1500, celsius=90, reasons=("hardware thermal slowdown",))
-    assert "held down by hardware thermal slowdown at 90 °C" in str(changed(Clocks(gpus=(fast,)), Clocks(gpus=(held,))))
-    assert changed(Clocks(gpus=(fast,)), Clocks(gpus=(Gpu(sm_mhz=1965, celsius=61),))) is None
+def test_a_gpu_is_judged_by_its_samples_under_load() -> None:
+    hot = Sample(sm_mhz=1500, celsius=90, reasons=("hardware thermal slowdown",))
+    cool = Sample(sm_mhz=1980, celsius=60)
+    (mostly_cool,) = over([[cool]] * 19 + [[hot]])
+    assert (mostly_cool.sm_mhz, mostly_cool.celsius, mostly_cool.reasons) == (1980, 90, ())
+    (often_hot,) = over([[cool]] * 8 + [[hot]] * 2)
+    assert often_hot.reasons == ("hardware thermal slowdown",)
+    assert "held down by hardware thermal slowdown, at up to 90 °C" in str(held_down(Clocks(gpus=(often_hot,))))
+
+
+def test_blocks_at_different_clocks_are_told_apart() -> None:
+    fast, slow = Clocks(gpus=(Gpu(sm_mhz=1980),)), Clocks(gpus=(Gpu(sm_mhz=1500),))
+    assert other_than(fast, slow) == "GPU 0 ran at 1500 MHz, in the first block at 1980"
+    assert other_than(fast, Clocks(gpus=(Gpu(sm_mhz=1950),))) is None
+    assert other_than(None, slow) is None

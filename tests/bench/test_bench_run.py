@@ -77,6 +77,16 @@ def test_rows_come_in_the_order_of_the_plan() -> None:
     assert asked[2:] == [f"question {i}" for _ in range(2) for i in range(4)]
 
 
+def test_rows_of_one_prompt_share_its_token_ids() -> None:
+    rows, _ = measured(QUICK, PROMPTS[:2], repeats=3)
+    for name in ("p-0", "p-1"):
+        mine = [row.prompt_token_ids for row in rows if row.prompt_id == name]
+        assert len(mine) == 3
+        assert len(mine[0]) == 6
+        assert all(ids is mine[0] for ids in mine)
+    assert rows[0].prompt_token_ids != rows[1].prompt_token_ids
+
+
 def test_warming_up_is_sent_first_with_other_prompts_and_not_returned() -> None:
     rows, asked = measured(QUICK, warmup=3)
     assert len(rows) == 4

@@ -5,21 +5,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.fakes.openai_server import FakeServer, Script, serving
 
-from draftworth.bench.base import ClientHealth, Closed, RequestRow, Sampling, Target
+from draftworth.bench import run
+from draftworth.bench import window as window_module
+from draftworth.bench.base import ClientHealth, Closed, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.points import Point
 from draftworth.bench.window import (
     Job,
+    Run,
     Window,
     _count,
     client_findings,
+    close,
     foreign_use,
     retry_findings,
     together,
+    warm_up,
 )
 from draftworth.engines.base import MetricsSnapshot
 from draftworth.engines.vllm import VLLM
-from draftworth.findings import Code
+from draftworth.errors import MeasureError
+from draftworth.findings import Code, Finding
 
 
 def row(tokens: int = 10, *, ok: bool = True, retries: int = 0) -> RequestRow:
@@ -49,11 +56,15 @@ def test_a_failed_request_says_nothing_of_tokens() -> None:
 @pytest.mark.parametrize(
     ("health", "saturated"),
     [
-        (ClientHealth(10.0, 2.0, (0.1, 3.0, 40.0)), False),
-        (ClientHealth(10.0, 9.0, (0.1, 3.0, 40.0)), True),
-        (ClientHealth(10.0, 2.0, (4.0, 9.0, 40.0)), True),
-        (ClientHealth(10.0, 2.0, (0.1, 60.0, 90.0)), True),
-        (ClientHealth(0.2, 0.2, (9.0, 60.0, 90.0)), False),
+        pytest.param(ClientHealth(10.0, 2.0, {0.1: 198, 40.0: 2}), False, id="on time"),
+        pytest.param(ClientHealth(10.0, 9.0, {0.1: 200}), True, id="a core"),
+        pytest.param(ClientHealth(10.0, 2.0, {4.0: 200}), True, id="median"),
+        pytest.param(ClientHealth(10.0, 2.0, {0.1: 195, 60.0: 5}), True, id="often"),
+        pytest.param(ClientHealth(4.0, 1.0, {0.1: 78, 60.0: 2}), False, id="two hiccups are the 99th percentile"),
+        pytest.param(ClientHealth(60.0, 1.0, {0.1: 1195, 60.0: 5}), False, id="1 in 240"),
+        pytest.param(ClientHealth(1.5, 1.4, {9.0: 20, 60.0: 10}), False, id="too short to say"),
+        pytest.param(ClientHealth(10.0, 2.0, {450.0: 20}), True, id="blocked, so that there are few ticks"),
+        pytest.param(ClientHealth(60.0, 2.0, {9.0: 3}), False, id="turns shorter than a tick"),
     ],
 )
 def test_a_busy_client_is_told(health: ClientHealth, saturated: bool) -> None:  # noqa: FBT001 - a table's column
@@ -61,17 +72,91 @@ def test_a_busy_client_is_told(health: ClientHealth, saturated: bool) -> None:  
 
 
 def test_late_arrivals_are_told() -> None:
-    health = ClientHealth(10.0, 1.0, (0.1, 1.0, 2.0), late_ms=80.0)
+    health = ClientHealth(10.0, 1.0, {0.1: 200}, late={0.1: 90, 80.0: 10})
     assert [one.code for one in client_findings("a", "2 a second", health)] == [Code.ARRIVALS_LATE]
 
 
 def test_windows_of_the_client_add_up() -> None:
-    one, two = ClientHealth(1.0, 0.5, (1.0, 5.0, 9.0)), ClientHealth(3.0, 0.3, (2.0, 4.0, 30.0), late_ms=7.0)
-    both = together([one, None, two])
+    one = ClientHealth(1.0, 0.5, {0.1: 19, 9.0: 1})
+    two = ClientHealth(9.0, 0.3, {0.1: 179, 30.0: 1}, late={0.1: 198, 7.0: 2})
+    both = together([one, None, two, ClientHealth(1.0, 0.0, {}, late={500.0: 1})])
     assert both is not None
-    assert (both.wall_s, both.cpu_s, both.late_ms) == (4.0, 0.8, 7.0)
-    assert both.lag_ms == pytest.approx((1.75, 5.0, 30.0))
+    assert (both.wall_s, both.cpu_s, both.ticks) == (11.0, 0.8, 200)
+    assert both.lag_ms == (0.1, 0.1, 30.0), "quantiles of all ticks, not the worst of each window's"
+    assert both.late_ms == 7.0
     assert together([None]) is None
+    assert ClientHealth().lag_ms == (0.0, 0.0, 0.0)
+
+
+def test_a_hiccup_in_a_short_window_does_not_make_the_client_busy() -> None:
+    windows = [ClientHealth(0.5, 0.1, {0.1: 10}) for _ in range(19)] + [ClientHealth(0.5, 0.1, {0.1: 9, 80.0: 1})]
+    whole = together(windows)
+    assert whole is not None
+    assert client_findings("a", "", whole) == []
+
+
+def test_a_busy_client_is_told_with_the_arm_and_the_point() -> None:
+    busy = ClientHealth(10.0, 2.0, {0.1: 190, 60.0: 10})
+    (of_trial,) = client_findings("ngram", "8 at a time", busy)
+    assert of_trial.arm == "ngram"
+    assert of_trial.message.startswith("ngram (8 at a time): the client used 20% of a core")
+    assert "10 of 200 ticks" in of_trial.message
+    (of_bench,) = client_findings("", "8 at a time", busy)
+    assert of_bench.arm is None
+    assert of_bench.message.startswith("8 at a time: the client used")
+
+
+@pytest.mark.parametrize("arm", ["", "ngram"])
+def test_one_page_that_cannot_be_read_costs_one_window(arm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = MeasureError("/metrics: connection refused")
+    pages: list[MetricsSnapshot | MeasureError] = [gone, gone, scrape(101, 1, 0), scrape(202, 2, 0)]
+    monkeypatch.setattr(window_module, "scrape", lambda *_: pages.pop(0))
+    job = Job(Target("u", "m"), VLLM("0.32.0"), Sampling(), 1, 0, {}, lambda *_: None)
+    opening: MetricsSnapshot | None = scrape(0, 0, 0)
+    windows = []
+    for _ in range(3):
+        made = Window(arm, POINT, rows=[full()])
+        close(job, made, opening)
+        opening = made.after
+        windows.append(made)
+    assert [one.counts is None for one in windows] == [True, True, False]
+    assert [[one.code for one in made.findings] for made in windows] == [[Code.METRICS_MISSING], [], []]
+    (told,) = windows[0].findings
+    assert told.message == ("ngram: " if arm else "") + "/metrics: connection refused"
+    assert told.arm == (arm or None)
+
+
+def running(server: FakeServer) -> Run:
+    target = Target(server.base_url, "fake/model-1b", token_timeout=5.0)
+    return lambda **options: run.measure_sync(target, **options)
+
+
+def warmed(server: FakeServer, prompts: Sequence[Prompt], *, arm: str = "base") -> list[Finding]:
+    job = Job(Target(server.base_url, "fake/model-1b"), VLLM(), Sampling(max_tokens=8), 1, 0, {}, lambda *_: None)
+    return warm_up(job, 3, POINT, running(server), prompts, arm=arm)
+
+
+def test_a_warm_up_is_of_the_kind_of_what_is_measured() -> None:
+    ids = [Prompt(f"p{i}", "c", token_ids=(1, 1000 + i, 1001)) for i in range(2)]
+    with serving(Script(tokens=8, token_ms=0)) as server:
+        assert warmed(server, ids) == []
+        assert {path for path, _ in server.requests} == {"/v1/completions"}
+        assert len(server.requests) == 3
+        assert not {tuple(body["prompt"]) for _, body in server.requests} & {prompt.token_ids for prompt in ids}
+    with serving(Script(tokens=8, token_ms=0)) as server:
+        assert warmed(server, ()) == []
+        assert {path for path, _ in server.requests} == {"/v1/chat/completions"}
+
+
+def test_a_warm_up_that_nobody_answered_is_told() -> None:
+    with serving(Script(error_every=1)) as server:
+        (told,) = warmed(server, (), arm="ngram")
+        assert len(server.requests) == 3
+    assert (told.code, told.arm) == (Code.REQUESTS_FAILED, "ngram")
+    assert told.message.startswith("ngram: all 3 warm-up requests failed, so the server is measured cold; the first: ")
+    assert "EngineCore encountered an issue" in told.message
+    with serving(Script(error_every=2, tokens=8, token_ms=0)) as server:
+        assert warmed(server, ()) == [], "one of them warmed it up"
 
 
 def test_retries_are_told_with_their_reason() -> None:

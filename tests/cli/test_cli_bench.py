@@ -16,6 +16,7 @@ import pytest
 from tests.fakes.openai_server import Script, serving
 
 from draftworth import cli
+from draftworth.bench.rows import merge_parts
 
 
 class Ran:
@@ -169,10 +170,78 @@ def test_bad_urls_are_one_line(tmp_path: Path) -> None:
 
 def test_a_prompt_longer_than_the_context_says_so(tmp_path: Path) -> None:
     (tmp_path / "long.jsonl").write_text(json.dumps({"prompt": "many words " * 4000}) + "\n")
-    with serving(Script(tokens=4), max_model_len=512) as server:
-        ran = Ran(server.base_url, str(tmp_path / "long.jsonl"))
-    assert ran.code in {1, 6}
-    assert "context" in ran.err + ran.out
+    with serving(Script(tokens=4, tokenize=True), max_model_len=512) as server:
+        said = Ran(server.base_url, str(tmp_path / "long.jsonl")).complaint
+        assert "8,004 tokens, which leaves no room for an answer in the server's context of 512 tokens" in said
+        assert server.requests == [], "before anything is measured"
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_load_that_was_not_reached_is_told() -> None:
+    with serving(Script(token_ms=2.0, tokens=12)) as server:
+        record = Ran(server.base_url, "--limit", "10", "--max-tokens", "12", "--concurrency", "1,8", "--json").json
+    one, eight = (point for point in record["points"] if point["category"] is None)
+    assert one["in_flight"] == pytest.approx(1.0, abs=0.3)
+    assert 2.0 < eight["in_flight"] < 7.0, "ten requests at eight a time: eight, then two"
+    (found,) = [one["message"] for one in record["findings"] if one["code"] == "load_not_reached"]
+    assert found == (
+        f"8 at a time: 10 requests were sent, {eight['in_flight']:.0f} under way on average; send at least 32"
+    )
+
+
+def test_a_key_that_the_server_says_in_an_error_is_written_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "zq-very-secret-123456")
+    with serving(Script(tokens=4, echo_headers=True)) as server:
+        ran = Ran(server.base_url, "--limit", "2", "--api-key-env", "MY_KEY", "--warmup", "0")
+    assert ran.code == 6
+    assert "(hidden)" in ran.out
+    written = b"".join(path.read_bytes() for path in newest(tmp_path).iterdir() if path.suffix != ".parquet")
+    errors = pq.read_table(newest(tmp_path) / "requests.parquet")["error"].to_pylist()
+    for text in (ran.out, ran.err, written.decode(), *errors):
+        assert "zq-v" not in text
+
+
+def test_a_bug_loses_nothing_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with serving(Script(token_ms=0.5, tokens=8)) as server:
+        monkeypatch.setattr("draftworth.bench.session.load_findings", broken)
+        ran = Ran(server.base_url, "--limit", "5", "--max-tokens", "8")
+    assert ran.code == 5
+    assert "ZeroDivisionError: a bug" in ran.err
+    folder = newest(tmp_path)
+    assert str(folder) in ran.err, "where it is kept"
+    assert len(pq.read_table(folder / "requests.parquet")) == 5
+    record = json.loads((folder / "bench.json").read_text())
+    assert "ZeroDivisionError" in record["error"]
+    assert record["points"][0]["requests"] == 5
+
+
+def test_a_killed_benchmark_leaves_the_points_it_measured(tmp_path: Path) -> None:
+    with serving(Script(token_ms=5.0, tokens=24)) as server:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "draftworth", "bench", server.base_url, "--json"),
+                *("--limit", "4", "--warmup", "0", "--concurrency", "4,1"),
+            ],
+            cwd=tmp_path,
+            env=dict(os.environ),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + 20
+        while len(server.requests) < 6 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(20)
+    folder = newest(tmp_path)
+    assert not (folder / "requests.parquet").exists()
+    assert merge_parts(folder) == 4
+    assert {one["point"] for one in pq.read_table(folder / "requests.parquet").to_pylist()} == {"4 at a time"}
 
 
 def test_a_private_header_is_sent_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

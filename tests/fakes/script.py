@@ -85,8 +85,13 @@ class Script:
     zero_spec_stats: bool = False
     """The figures in the answers stay at zero."""
 
+    tokenize: bool = False
+    """Answer /tokenize, as vLLM does; a gateway passes on nothing of it."""
+
     # /metrics
     metrics: bool = True
+    metrics_missing: tuple[int, ...] = ()
+    """The scrapes, from 1, that are answered 503."""
     prefix_cache: bool = False
     """Prompts sent before are found in the prefix cache but for their last token; its counters are on the page."""
     engines: int = 1
@@ -125,6 +130,8 @@ class Script:
     """The header of those answers."""
     api_key: str | None = None
     """Everything below /v1 asks for it."""
+    echo_headers: bool = False
+    """Every POST is answered 400 with the headers it came with in the message."""
     error_every: int = 0
     """HTTP 500."""
     reset_every: int = 0
@@ -152,6 +159,7 @@ class Script:
         chunk = values.get("tokens_per_chunk", (1,))
         values["tokens_per_chunk"] = (chunk,) if isinstance(chunk, int) else tuple(chunk)
         values["busy"] = tuple(values.get("busy", ()))
+        values["metrics_missing"] = tuple(values.get("metrics_missing", ()))
         return cls(**values)
 
     @classmethod

@@ -60,6 +60,7 @@ class FakeServer:
         self._dead = False
         self._seen: set[tuple[int, ...]] = set()
         self._chats = 0
+        self._scrapes = 0
         self._generations = 0
         self._ready_at = time.monotonic() + self.script.warm_seconds
         self._runner: web.AppRunner | None = None
@@ -83,6 +84,7 @@ class FakeServer:
                 web.get("/v1/models", self._models),
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._completion),
+                web.post("/tokenize", self._tokenize),
             ]
         )
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2, access_log=None)
@@ -107,6 +109,8 @@ class FakeServer:
         key = self.script.api_key
         if key and request.path.startswith("/v1") and request.headers.get("Authorization") != f"Bearer {key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
+        if self.script.echo_headers and request.method == "POST":
+            return replies.error(400, f"cannot parse the headers {dict(request.headers)}")
         return await handler(request)
 
     # What it tells about itself.
@@ -120,6 +124,9 @@ class FakeServer:
     async def _metrics(self, _request: web.Request) -> web.Response:
         if not self.script.metrics:
             return web.json_response({"detail": "Not Found"}, status=404)
+        self._scrapes += 1
+        if self._scrapes in self.script.metrics_missing:
+            return web.Response(status=503, text="try again later")
         self.metrics.foreign(self.script.foreign_requests)
         page = self.metrics.render(self.names[0]) if self._log_stats else "# HELP python_info Python\n"
         return web.Response(text=page, headers={"content-type": "text/plain; version=1.0.0; charset=utf-8"})
@@ -138,6 +145,13 @@ class FakeServer:
             for name in self.names
         ]
         return web.json_response({"object": "list", "data": entries})
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        if not self.script.tokenize:
+            return web.json_response({"detail": "Not Found"}, status=404)
+        body = await request.json()
+        ids = encode_chat(body["messages"]) if "messages" in body else encode(body["prompt"])
+        return web.json_response({"count": len(ids), "max_model_len": self.max_model_len, "tokens": ids})
 
     # What it generates.
 

@@ -134,7 +134,7 @@ def test_29_genai_bench_81_reasoning_is_output(name: str, tmp_path: Path) -> Non
     assert (point["tokens"], point["reasoning_tokens"]) == (1024, 948)
     assert point["tpot_ms"]["mean"] == pytest.approx(0.25, rel=0.25)
     for row in bench_rows(tmp_path):
-        assert row["ttft_ms"] == pytest.approx(20, abs=10)
+        assert row["ttft_ms"] == pytest.approx(20, abs=40)
         assert row["ttfa_ms"] - row["ttft_ms"] == pytest.approx(118.5, rel=0.25)
 
 

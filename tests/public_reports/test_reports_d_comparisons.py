@@ -118,14 +118,14 @@ def test_33_omlx_2343_filler_is_remarked(tmp_path: Path) -> None:
 def test_34_imp_1011_one_start_of_each_does_not_decide_nine_percent() -> None:
     """kekzl/imp PR #1011: restarts with speculation spread by 11 %, so a gain of 9 % may be one lucky start.
 
-    The prior (sd 5 % and 0.5 %) alone makes a factor of exp(1.96 x 0.0502) = 1.10 either way: 0.91 reaches 1.004.
+    The prior (sd 8 % and 0.6 %) alone makes a factor of exp(1.96 x 0.0802) = 1.17 either way: 0.91 reaches 1.065.
     """
     found = judged([10.0], [9.1])
     assert found.comparison.verdict is Verdict.INCONCLUSIVE
     ratio = found.comparison.tpot_ratio
     assert ratio is not None
     assert ratio.estimate == pytest.approx(0.91)
-    assert ratio.high == pytest.approx(1.004, abs=0.002)
+    assert ratio.high == pytest.approx(1.065, abs=0.002)
     assert Code.FEW_STARTS in {one.code for one in found.findings}
 
 
@@ -276,7 +276,7 @@ def test_section_2_6_a_client_that_cannot_keep_up_is_told() -> None:
 
     Here something in the client's loop takes 50 ms a request.
     """
-    prompts = [Prompt(f"p{i}", "c", ({"role": "user", "content": f"question {i}"},)) for i in range(24)]
+    prompts = [Prompt(f"p{i}", "c", ({"role": "user", "content": f"question {i}"},)) for i in range(60)]
 
     def busy(_row: RequestRow, _done: int, _total: int) -> None:
         time.sleep(0.05)

@@ -62,8 +62,10 @@ def test_39_vllm_47277_good_acceptance_and_slower(tmp_path: Path) -> None:
     ("report", "before", "after", "starts", "verdict"),
     [
         ("vllm #19254, an n-gram drafter", 30.0, 24.0, 1, Verdict.SLOWER),
-        ("llama.cpp PR #24508, n_max 3", 26.7, 23.5, 1, Verdict.SLOWER),
-        ("llama.cpp PR #24508, n_max 2 and p_min 0.6", 26.7, 30.5, 1, Verdict.FASTER),
+        ("llama.cpp PR #24508, n_max 3", 26.7, 23.5, 1, Verdict.INCONCLUSIVE),
+        ("llama.cpp PR #24508, n_max 3", 26.7, 23.5, 3, Verdict.SLOWER),
+        ("llama.cpp PR #24508, n_max 2 and p_min 0.6", 26.7, 30.5, 1, Verdict.INCONCLUSIVE),
+        ("llama.cpp PR #24508, n_max 2 and p_min 0.6", 26.7, 30.5, 3, Verdict.FASTER),
         ("SpecForge #339, a mixture of experts", 100.0, 100.5, 1, Verdict.INCONCLUSIVE),
         ("SpecForge #339, a mixture of experts", 100.0, 100.5, 3, Verdict.NO_DIFFERENCE),
         ("sglang #6949, one GPU", 21.0, 30.0, 1, Verdict.FASTER),
@@ -76,7 +78,7 @@ def test_38_40_41_42_verdicts_are_those_of_the_rates_reported(
 ) -> None:
     """ggml-org/llama.cpp #25908 and PR #24508, sgl-project/SpecForge #339, sgl-project/sglang #6949: tok/s per user.
 
-    TPOT is 1000 / rate. One start of each leaves about +/- 10 %, three starts that agree within 0.2 % much less.
+    TPOT is 1000 / rate. One start of each leaves about +/- 16 %, three starts that agree within 0.2 % much less.
     """
     spread = (1.0, 1.002, 0.998)[:starts]
     found = judged([1000 / before * one for one in spread], [1000 / after * one for one in spread]).comparison

@@ -3,6 +3,7 @@
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -188,3 +189,24 @@ def test_every_field_is_described() -> None:
 def test_finding_a_line_never_fails(text: str, location: list[str | int]) -> None:
     line = find_line(text, tuple(location))
     assert line is None or 1 <= line <= len(text.splitlines())
+
+
+LOADS: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.fixed_dictionaries({"concurrency": st.lists(st.integers(1, 64), min_size=1, max_size=3)}),
+    st.fixed_dictionaries({"rate": st.lists(st.floats(0.1, 100), min_size=1, max_size=3)}),
+    st.fixed_dictionaries({"replay_speed": st.floats(0.1, 10)}),
+    st.just({}),
+)
+
+
+@given(LOADS, st.lists(st.integers(2, 4096), min_size=1, max_size=3))
+def test_what_the_journal_holds_of_a_file_loads_again(load_of: dict[str, Any], lengths: list[int]) -> None:
+    made = TrialConfig.model_validate(
+        {
+            "service": {"command": ["vllm", "serve", "m"], "port": 8000},
+            "arms": [{"name": "a", "speculative_config": {"method": "ngram"}}],
+            "workload": {**load_of, "max_tokens": lengths},
+        }
+    )
+    again = TrialConfig.model_validate(json.loads(json.dumps(redact.config(made))))
+    assert again.workload == made.workload

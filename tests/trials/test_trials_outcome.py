@@ -1,6 +1,7 @@
 """From blocks to the record: what is remarked, what weakens a verdict, which outputs are checked, what is hidden."""
 
 import json
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,27 +12,31 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from draftworth import redact
-from draftworth.bench.base import Closed, RequestRow, ScoredOutput, Target
+from draftworth.bench.base import ClientHealth, Closed, RequestRow, ScoredOutput, Target
 from draftworth.bench.points import Point
 from draftworth.bench.rows import write_rows
 from draftworth.bench.window import Window
 from draftworth.engines.base import LogWarning, StartupFacts
 from draftworth.engines.vllm import VLLM
 from draftworth.errors import MeasureError, ServerDiedError, TrialError
-from draftworth.findings import Code, find
+from draftworth.findings import Code, Finding, find
 from draftworth.reports.markdown import report
 from draftworth.services.base import Observed, ProcessId
 from draftworth.trials.base import Block, Outcome
-from draftworth.trials.config import TrialConfig
-from draftworth.trials.judge import arms_of
+from draftworth.trials.config import CommonConfig, TrialConfig
+from draftworth.trials.judge import arms_of, compare_arm, complete_rounds, decided
 from draftworth.trials.outcome import _best, make_record
-from draftworth.trials.plan import Kind, lines, plan
+from draftworth.trials.plan import Kind, plan
+from draftworth.trials.plan_text import lines
+from draftworth.trials.power import power_of
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import checked, score_all, spread
 from draftworth.verdicts.base import Interval, Verdict
+from draftworth.verdicts.rules import Rules
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 POINT = Point(Closed(1), 128)
@@ -118,6 +123,83 @@ def test_speculation_that_is_off_weakens_its_own_variant_only() -> None:
     assert (found.best, found.verdict) == ("on", Verdict.FASTER), "the better verdict, not the lower ratio"
 
 
+def saturated(arm: str, *, code: Code = Code.CLIENT_SATURATED) -> Finding:
+    return find(code, f"{arm}: the client used 99% of a core", arm=arm)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("a", {"a": Verdict.INCONCLUSIVE, "b": Verdict.FASTER}),
+        ("b", {"a": Verdict.FASTER, "b": Verdict.INCONCLUSIVE}),
+        ("baseline", {"a": Verdict.INCONCLUSIVE, "b": Verdict.INCONCLUSIVE}),
+    ],
+)
+def test_a_busy_client_weakens_the_comparisons_its_arm_is_in(where: str, expected: dict[str, Verdict]) -> None:
+    blocks = [block("baseline", 1), block("a", 2, 0.4), block("b", 3, 0.5), block("baseline", 4)]
+    one = next(block for block in blocks if block.arm == where)
+    one.windows[0].findings.append(saturated(where))
+    found = record_of(blocks, config_of("a", "b"))
+    assert {one.arm: one.verdict for one in found.comparisons} == expected
+
+
+def test_a_finding_of_no_arm_and_foreign_requests_of_another_variant_weaken_every_comparison() -> None:
+    blocks = [block("baseline", 1), block("a", 2, 0.4), block("b", 3, 0.5), block("baseline", 4)]
+    for finding in (saturated("b", code=Code.FOREIGN_REQUESTS), find(Code.CLIENT_SATURATED, "the client was busy")):
+        blocks[2].findings[:] = [finding]
+        found = record_of(blocks, config_of("a", "b"))
+        assert {one.verdict for one in found.comparisons} == {Verdict.INCONCLUSIVE}
+
+
+def test_one_busy_point_weakens_the_whole_and_itself_and_no_other_point() -> None:
+    low, high = Point(Closed(1), 128, label="1 at a time"), Point(Closed(64), 128, label="64 at a time")
+    blocks = [block("baseline", 1), block("ngram", 2, 0.4), block("baseline", 3)]
+    for one in blocks:
+        rows = one.windows[0].rows
+        one.windows = [Window(one.arm, at, rows=[replace(row, point=at.label) for row in rows]) for at in (low, high)]
+    blocks[1].windows[1].findings.append(saturated("ngram"))
+    found = record_of(blocks)
+    points = {one.category: one.verdict for one in found.categories if one.kind == "point"}
+    assert points == {"1 at a time": Verdict.FASTER, "64 at a time": Verdict.INCONCLUSIVE}
+    assert found.verdict is Verdict.INCONCLUSIVE
+
+
+def enough_at_first(blocks: Sequence[Block]) -> bool:
+    config = config_of()
+    made = plan(config, Observed(running=False), VLLM(), version="0.32.0", prompts=len(SPREAD))
+    return decided(blocks, arms_of(config, made.commands), config, look=1, looks=2)
+
+
+def test_a_trial_goes_on_where_a_finding_so_far_would_take_the_verdict_back() -> None:
+    blocks = [block("baseline", 1), block("ngram", 2, 0.4), block("baseline", 3)]
+    assert enough_at_first(blocks)
+    blocks[1].windows[0].findings.append(saturated("ngram"))
+    assert not enough_at_first(blocks)
+    off = StartupFacts(config={"a": "1"}, speculating=False)
+    assert not enough_at_first([block("baseline", 1), block("ngram", 2, 0.4, facts=off), block("baseline", 3)])
+    on = StartupFacts(config={"a": "1"}, speculating=True)
+    assert not enough_at_first([block("baseline", 1, facts=on), block("ngram", 2, 0.4), block("baseline", 3)])
+    warm = [block("baseline", 1), block("ngram", 2, 0.4), block("baseline", 3)]
+    for one, cached in zip(warm, (0, 90, 0), strict=True):
+        one.cache = (100, cached)
+    assert not enough_at_first(warm)
+
+
+def test_the_restart_prior_of_the_first_token_is_the_files() -> None:
+    blocks = [block("baseline", 1), block("ngram", 2, 0.4), block("baseline", 3)]
+    widths = []
+    for sd in (0.1, 0.4):
+        config = config_of(metric="ttft", restart_sd_ttft=sd, restart_sd_variant=0.0)
+        arms = arms_of(config, {"baseline": (), "ngram": ()})
+        ratio = compare_arm(blocks, arms[1], config, variants=1, look=1, looks=1).comparison.ratio
+        assert ratio is not None
+        assert ratio.low is not None
+        assert ratio.high is not None
+        widths.append(math.log(ratio.high / ratio.low))
+    # TTFT is the same in every row: 2 x 1.96 sqrt(sd^2 / 2 + sd^2).
+    assert widths == pytest.approx([2 * 1.959964 * sd * math.sqrt(1.5) for sd in (0.1, 0.4)], rel=1e-4)
+
+
 def compared(arm: str, verdict: Verdict, ratio: float | None) -> ArmComparison:
     return ArmComparison(arm=arm, verdict=verdict, tpot_ratio=None if ratio is None else Interval(estimate=ratio))
 
@@ -143,6 +225,82 @@ def test_the_best_variant_has_the_best_verdict_then_the_lowest_ratio(some: list[
         order.append(best.arm)
         some.remove(best)
     assert order == list("abcdefg")
+
+
+# --- rounds of a trial that was cut short
+
+
+def started(arm: str, start: int, *, failed: int = 0, client: bool = True, windows: int = 1) -> Block:
+    rows = [row(arm, f"p{i}", start=start, ok=i >= failed) for i in range(10)]
+    health = ClientHealth(wall_s=1.0)
+    made = [Window(arm, POINT, rows=rows, client=health) for _ in range(windows)]
+    made[-1].client = health if client else None
+    return Block(arm=arm, number=1, start=start, windows=made)
+
+
+FIRST = [("baseline", 1), ("a", 1), ("b", 1), ("baseline", 2)]
+SECOND = [("a", 2), ("b", 2), ("baseline", 3)]
+
+
+def kept(blocks: Sequence[Block], **limits: float) -> list[tuple[str, int]]:
+    config = config_of("a", "b", starts=3)
+    arms = arms_of(config, {"baseline": (), "a": (), "b": ()})
+    return [(one.arm, one.start) for one in complete_rounds(blocks, arms, **limits)]
+
+
+@pytest.mark.parametrize("reached", range(len(SECOND) + 1))
+def test_a_round_counts_when_every_variant_and_the_closing_baseline_were_measured(reached: int) -> None:
+    blocks = [started(*one) for one in (*FIRST, *SECOND[:reached])]
+    assert kept(blocks) == FIRST + (SECOND if reached == 3 else [])
+
+
+@pytest.mark.parametrize("reached", range(len(FIRST)))
+def test_without_a_whole_first_round_there_is_nothing_to_judge(reached: int) -> None:
+    assert kept([started(*one) for one in FIRST[:reached]]) == []
+
+
+def test_a_block_that_was_cut_short_or_failed_takes_its_round_with_it() -> None:
+    whole = [started(*one, windows=2) for one in (*FIRST, *SECOND[:2])]
+    assert kept([*whole, started("baseline", 3, windows=2)]) == FIRST + SECOND
+    assert kept([*whole, started("baseline", 3, windows=2, client=False)]) == FIRST
+    assert kept([*whole, started("baseline", 3, windows=1)]) == FIRST, "a point was not reached"
+    assert kept([*whole, Block(arm="baseline", number=7, start=3)]) == FIRST, "nothing was measured"
+    assert kept([*whole, started("baseline", 3, windows=2, failed=2)]) == FIRST
+    assert kept([*whole, started("baseline", 3, windows=2, failed=1)]) == FIRST + SECOND
+    assert kept([*whole, started("baseline", 3, windows=2, failed=2)], failed_share=0.2) == FIRST + SECOND
+    assert kept([started("baseline", 1, client=False), *whole[1:4]]) == []
+
+
+# --- what a file may ask for
+
+
+@pytest.mark.parametrize(("load", "named"), [({"rate": 2.0}, "rate"), ({"replay_speed": 1.0}, "replay_speed")])
+def test_throughput_is_no_verdict_where_arrivals_set_it(load: dict[str, Any], named: str) -> None:
+    asked: dict[str, Any] = {"verdict": {"metric": "throughput"}, "workload": load}
+    with pytest.raises(ValidationError) as caught:
+        CommonConfig.model_validate(asked)
+    (error,) = caught.value.errors()
+    assert error["msg"] == (
+        'Value error, verdict.metric = "throughput" needs workload.concurrency: '
+        f"with workload.{named} the arrivals set the throughput; choose tpot, ttft or goodput"
+    )
+    assert CommonConfig.model_validate({"verdict": {"metric": "throughput"}}).verdict.metric == "throughput"
+    assert CommonConfig.model_validate({"verdict": {"metric": "ttft"}, "workload": load}).verdict.metric == "ttft"
+
+
+def test_the_files_priors_are_those_of_the_verdicts() -> None:
+    asked, rules = CommonConfig().verdict, Rules()
+    assert (asked.restart_sd_baseline, asked.restart_sd_variant) == (rules.prior_baseline, rules.prior_variant)
+    assert asked.restart_sd_ttft == rules.prior_ttft
+    assert (rules.prior_baseline, rules.prior_variant, rules.prior_ttft) == (0.006, 0.08, 0.10)
+
+
+def test_what_a_plan_can_see_is_by_the_prior_of_its_metric() -> None:
+    # 2.801585 standard errors, many prompts: sqrt(0.006^2 + 0.08^2), and sqrt(2) 0.1 for the first token.
+    for metric, sd in (("tpot", 0.0802247), ("throughput", 0.0802247), ("ttft", 0.1414214), ("goodput", 0.1414214)):
+        config = config_of(metric=metric, slo={"ttft_ms": 500.0})
+        found = power_of(config, prompts=10**6, starts=(1, 1), looks=1, variants=1).detectable
+        assert found == pytest.approx(math.exp(2.801585 * sd) - 1, rel=1e-3)
 
 
 # --- which outputs are checked

@@ -1,11 +1,17 @@
 """Several starts of each arm, looks at the evidence in between, and what the trial does when it is enough."""
 
 import json
+import os
+import signal
+import time
 from typing import Any
 
 import pyarrow.parquet as pq
-from tests.helpers import original, wait_for
+import pytest
+from tests.helpers import listening, original, wait_for
 from tests.trials.conftest import NGRAM, QUICK, Case
+
+from draftworth.services.processes import listener
 
 
 def steps(case: Case) -> list[str]:
@@ -91,3 +97,81 @@ def test_a_sweep_is_measured_in_every_start_and_judged_by_point(case: Case) -> N
     assert [one["category"] for one in points] == ["1 at a time", "4 at a time"]
     assert [point["label"] for point in record["arms"][0]["points"]] == ["1 at a time", "4 at a time"]
     assert record["arms"][1]["requests"] == 2 * 3 * 2, "two categories of three prompts at two points"
+
+
+ROUNDS = "[verdict]\nstarts = 3\noutput_check = false\nrestart_sd_variant = 0.3"
+SLOW_ROUNDS = {"token_ms": 12.0, "tokens": 24, "speculating": {"token_ms": 11.0}}
+
+
+def rounds(case: Case) -> int:
+    """How often the variant's measurement has begun."""
+    return sum(event.kind == "intent" and "measure-ngram" in event.step for event in case.events())
+
+
+@pytest.mark.parametrize("load", ["", "rate = 20.0\n"])
+def test_a_tool_killed_in_a_later_round_leaves_the_original_serving(case: Case, load: str) -> None:
+    case.write(SLOW_ROUNDS, extra=load + ROUNDS)
+    with original(case.original_command(), case.port, case.folder) as pid:
+        tool = case.start("trial", "run", str(case.file), "--json")
+        # The second time the variant is measured: the original was put back and stopped again.
+        wait_for(lambda: case.reached("look", "note") and rounds(case) == 2, 40)
+        time.sleep(0.2)
+        tool.kill()
+        tool.communicate()
+        wait_for(lambda: case.events()[-1].kind == "end", 40, "the guard has restored")
+        holder = listener(case.port)
+        assert holder is not None
+        assert holder.pid != pid
+        assert case.cli("trial", "list", "--json").json["trials"][0]["state"] == "restored"
+
+
+def test_a_restore_does_not_need_the_key(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-secret-key-1234")
+    case.write({**SLOW_ROUNDS, "api_key": "sk-secret-key-1234"}, extra=ROUNDS)
+    case.file.write_text(case.file.read_text().replace("[service]\n", '[service]\napi_key_env = "MY_KEY"\n', 1))
+    with original(case.original_command(), case.port, case.folder):
+        tool = case.start("trial", "run", str(case.file), "--json")
+        wait_for(lambda: case.reached("measure-ngram"), 40)
+        guard = next(e.data["pid"] for e in case.events() if e.step == "guard")
+        os.kill(int(guard), signal.SIGKILL)
+        tool.kill()
+        tool.communicate()
+        monkeypatch.delenv("MY_KEY")
+        result = case.cli("trial", "restore")
+        assert result.code == 0, result.err
+        assert "is healthy; it was not asked to generate: its key is not set" in result.out
+        assert listening(case.port)
+        written = b"".join(
+            path.read_bytes() for path in case.home.rglob("*") if path.is_file() and "logs" not in str(path)
+        )
+    assert b"sk-secret-key-1234" not in written
+
+
+def test_the_original_is_not_stopped_again_with_too_little_time_left(case: Case) -> None:
+    # A round of this server takes a second or two: after one of them less than another is left.
+    limits = "start_timeout_s = 20\nstop_timeout_s = 2\ndowntime_s = 6"
+    case.write({**SLOW_ROUNDS, "load_seconds": 1.0}, extra=ROUNDS, limits=limits)
+    with original(case.original_command(), case.port, case.folder):
+        record = case.run().json
+        assert record["restored"] is True
+        assert record["verdict"] != "error", record["reason"]
+        assert 1 <= record["look"] < 3
+        found = {finding["code"] for finding in record["findings"]}
+        assert "rounds_left_out" in found
+        assert "ended_early" not in found
+        assert listening(case.port)
+
+
+def test_what_was_complete_before_a_later_round_failed_is_judged(case: Case) -> None:
+    case.write(SLOW_ROUNDS, extra=ROUNDS)
+    script = case.folder / f"script-{case.port}.json"
+    tool = case.start("trial", "run", str(case.file), "--json")
+    wait_for(lambda: case.reached("look", "note"), 40)
+    script.write_text(json.dumps({**SLOW_ROUNDS, "die_at": "load"}))
+    out, err = tool.communicate(timeout=60)
+    record = json.loads(out)
+    assert tool.returncode == 6, err
+    assert record["verdict"] == "error"
+    assert "not measured to the end" in record["reason"]
+    assert "look 1 of 3 before it" in record["reason"]
+    assert record["comparisons"][0]["tpot_ratio"]["estimate"] == pytest.approx(11 / 12, abs=0.06)

@@ -135,7 +135,7 @@ def test_a_clear_gain_is_faster_and_the_reason_has_the_figures() -> None:
     assert comparison.ttft_ratio.estimate == pytest.approx(0.7)
     assert comparison.shift_ms is not None
     assert comparison.shift_ms.estimate == pytest.approx(-3.66, abs=0.1)
-    assert "TPOT 12.2 → 8.55 ms (ratio 0.700, 95 % interval 0.6" in comparison.reason
+    assert "TPOT 12.2 → 8.55 ms (ratio 0.700, 95 % interval 0.5" in comparison.reason
     assert "12 prompts): the whole interval lies below 1" in comparison.reason
 
 
@@ -239,8 +239,8 @@ def test_baselines_that_disagree_widen_the_interval() -> None:
         assert ratio.high is not None
         return math.log(ratio.high / ratio.low)
 
-    # Two starts 20 % apart: half of ln 1.2 = 0.091 joins the prior of 0.05, so about twice as wide.
-    assert width(1.2) > 1.7 * width(1.0)
+    # Two starts 20 % apart: half of ln 1.2 = 0.091 joins the prior of 0.08, so half as wide again.
+    assert width(1.2) > 1.4 * width(1.0)
 
 
 def test_only_prompts_measured_in_every_start_are_compared() -> None:
@@ -262,9 +262,9 @@ def test_only_prompts_measured_in_every_start_are_compared() -> None:
 def test_a_clean_trial_has_only_the_remark_on_starts() -> None:
     compared = judge([block(SPREAD), block(SPREAD)], [block(scaled(0.7), arm="ngram")])
     assert codes(compared) == [Code.FEW_STARTS]
-    # 1.96 * sqrt(0.005^2 / 2 + 0.05^2) = 9.8 %
+    # 1.96 * sqrt(0.006^2 / 2 + 0.08^2) = 15.7 %
     assert "started 2 times and the variant once" in compared.findings[0].message
-    assert "+/- 9.8 %" in compared.findings[0].message
+    assert "+/- 16 %" in compared.findings[0].message
 
 
 def test_three_starts_of_one_arm_only_are_still_few() -> None:

@@ -14,6 +14,7 @@ from benchmarks.coverage import (
     STARTS,
     Cell,
     coverage,
+    default_cell,
     draw,
     false_verdicts,
     false_with_looks,
@@ -92,6 +93,14 @@ def test_a_prior_that_is_too_small_covers_less_and_three_starts_need_none() -> N
     assert one == pytest.approx(0.626, abs=0.05)
     assert one + 0.1 < two < 0.9
     assert coverage(Cell(3, 0.11, 64, heavy=False, prior=0.05), TRIALS) >= 0.93
+
+
+def test_the_default_prior_covers_what_was_measured_and_says_too_little_at_11_percent() -> None:
+    one, two = ([coverage(default_cell(starts, sd), TRIALS) for sd in (0.05, 0.08, 0.11)] for starts in (1, 2))
+    assert min(one[:2] + two[:2]) >= 0.93
+    # One start: P(|Z| < 1.96 sd / truth) where nothing but restarts spreads: 99.8, 95.0 and 84.6 %.
+    assert one == pytest.approx([0.998, 0.95, 0.846], abs=0.03)
+    assert one[2] < two[2] < 0.95
 
 
 # --- equal arms -----------------------------------------------------------------------------------------------------

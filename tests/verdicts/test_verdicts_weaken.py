@@ -18,6 +18,9 @@ def compared(verdict: Verdict) -> Comparison:
         (Code.FOREIGN_REQUESTS, "somebody else used the server"),
         (Code.SPECULATION_OFF, "the variant did not speculate"),
         (Code.BASELINE_SPECULATES, "the baseline speculates too"),
+        (Code.PREFIX_CACHE_WARMER, "the prefix cache was warmer in one arm"),
+        (Code.SYNTHETIC_ACCEPTANCE, "drafts were accepted by a configured rate"),
+        (Code.CLIENT_SATURATED, "the client could not keep up"),
     ],
 )
 def test_what_was_not_measured_as_claimed_is_inconclusive_and_keeps_its_figures(
@@ -42,7 +45,10 @@ def test_other_verdicts_stay(verdict: Verdict) -> None:
 
 
 def test_other_findings_leave_a_verdict() -> None:
-    weakening = {Code.FOREIGN_REQUESTS, Code.SPECULATION_OFF, Code.BASELINE_SPECULATES}
+    weakening = {
+        *(Code.FOREIGN_REQUESTS, Code.SPECULATION_OFF, Code.BASELINE_SPECULATES),
+        *(Code.PREFIX_CACHE_WARMER, Code.SYNTHETIC_ACCEPTANCE, Code.CLIENT_SATURATED),
+    }
     others = [find(code, "x") for code in Code if code not in weakening]
     assert weaken(compared(Verdict.FASTER), others) == compared(Verdict.FASTER)
 

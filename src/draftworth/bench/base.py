@@ -155,6 +155,7 @@ class RequestRow:
     category: str
     repeat: int
     started_unix: float
+    """Seconds since 1970, by a clock that is not set while the process runs (`bench.moment`)."""
     start: int = 1
     """Which start of the arm's server answered, from 1: blocks of one start share what a restart draws anew."""
     point: str = ""
@@ -188,8 +189,9 @@ class RequestRow:
     text: str = ""
     """The answer, without its reasoning."""
     reasoning: str = ""
-    prompt_token_ids: list[int] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
+    prompt_token_ids: Sequence[int] = ()
+    """As arrays of 4 bytes a token; rows of one run share those of the same prompt."""
+    token_ids: Sequence[int] = ()
     spec_stats: dict[str, Any] | None = None
     """The server's own per-request speculative figures, as sent."""
 
@@ -206,14 +208,40 @@ class ClientHealth:
     Attributes:
         wall_s: seconds of the measured window.
         cpu_s: processor seconds this process used in it.
-        lag_ms: lateness of the client's own clock ticks, one each 50 ms: median, 99th percentile, largest.
-        late_ms: open loop: 99th percentile of how much later than due a request was sent; None in a closed loop.
+        lags: how late the client's own clock ticks came, one each 50 ms: how many ticks by how many milliseconds, to a
+            hundredth of one.
+        late: open loop: how much later than due requests were sent, the same way; None in a closed loop.
     """
 
     wall_s: float = 0.0
     cpu_s: float = 0.0
-    lag_ms: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    late_ms: float | None = None
+    lags: Mapping[float, int] = field(default_factory=dict)
+    late: Mapping[float, int] | None = None
+
+    @property
+    def ticks(self) -> int:
+        """How many ticks there were."""
+        return sum(self.lags.values())
+
+    @property
+    def lag_ms(self) -> tuple[float, float, float]:
+        """Lateness of the ticks: median, 99th percentile, largest."""
+        return _quantile(self.lags, 0.5), _quantile(self.lags, 0.99), _quantile(self.lags, 1.0)
+
+    @property
+    def late_ms(self) -> float | None:
+        """Open loop: 99th percentile of how much later than due a request was sent; None in a closed loop."""
+        return None if self.late is None else _quantile(self.late, 0.99)
+
+
+def _quantile(counts: Mapping[float, int], share: float) -> float:
+    """Return the nearest-rank quantile of values with their counts, 0 of nothing."""
+    rank, seen = share * sum(counts.values()), 0
+    for value in sorted(counts):
+        seen += counts[value]
+        if seen >= rank:
+            return value
+    return 0.0
 
 
 @dataclass(slots=True)

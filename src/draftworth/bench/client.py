@@ -5,15 +5,17 @@ import contextlib
 import time
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
+from time import perf_counter
 from typing import Any
-from weakref import WeakSet
 
 import msgspec
 
+from draftworth import redact
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
 from draftworth.bench.exchange import Exchange, HttpError
 from draftworth.bench.failures import error_text, one_line, server_message, status_line
 from draftworth.bench.http import RESENT, Client
+from draftworth.bench.moment import unix
 from draftworth.bench.probes import served_models
 from draftworth.bench.sse import DONE, Chunk, SseParser, decode, decode_all
 from draftworth.bench.timing import StreamTimer
@@ -26,8 +28,11 @@ _BUSY = (429, 500, 502, 503, 504)
 _LONGEST_WAIT_S = 10.0
 _FIRST_WAIT_S = 0.5
 
-# Clients whose server refuses `return_token_ids`. A new client asks again: the server may be another one.
-_without_ids: "WeakSet[Client]" = WeakSet()
+_SPARED_S = 600.0
+# Servers (URL and model) that refused `return_token_ids`, until when (monotonic) they are not asked for them. Longer
+# than a client lives, which in a trial between running servers is one turn; not for ever, since a restarted server may
+# be another one.
+_without_ids: dict[tuple[str, str], float] = {}
 
 
 class _RequestFailedError(Exception):
@@ -53,8 +58,8 @@ async def run_request(
 
     Messages go to `POST {base_url}/v1/chat/completions`, token ids to `/v1/completions`, with
     `stream_options.include_usage` and vLLM's `return_token_ids`. A server that rejects the latter is asked again
-    without it, and not bothered with it any more by this client; the row's `token_source` then tells where its counts
-    come from.
+    without it, and not bothered with it for ten minutes, by whatever client; the row's `token_source` then tells where
+    its counts come from.
 
     The clock is `time.perf_counter`, read once for each piece of the stream the network delivers. TTFT runs from
     sending the request, on a connection made before, to the first chunk that carries tokens or text; `e2e_ms` to the
@@ -84,7 +89,7 @@ async def run_request(
         prompt_id=prompt.id,
         category=prompt.category,
         repeat=repeat,
-        started_unix=time.time(),
+        started_unix=unix(perf_counter()),
         start=start,
         point=point,
         turn=turn,
@@ -95,7 +100,7 @@ async def run_request(
         await request.run(row, reasons, retries, due)
         row.ok = True
     except _RequestFailedError as error:
-        row.error = str(error)
+        row.error = redact.values(str(error), target.access.headers)
     row.retries = len(reasons)
     row.retry_reasons = ", ".join(reasons) or None
     return row
@@ -108,11 +113,12 @@ class _Request:
         self._client = client
         self._target = target
         self._path = "/v1/chat/completions" if prompt.token_ids is None else "/v1/completions"
+        self._server = target.base_url, target.model
         self._body = _body(target, prompt, sampling)
 
     async def run(self, row: RequestRow, reasons: list[str], retries: int, due: float | None) -> None:
         """Fill the row. `reasons` takes a word for each time the request was sent again."""
-        if self._client in _without_ids:
+        if time.monotonic() < _without_ids.get(self._server, 0.0):
             self._body.pop("return_token_ids", None)
         while True:
             reader = _Reader()
@@ -143,7 +149,7 @@ class _Request:
         """Prepare for another attempt where there is to be one."""
         status = exchange.status
         if status in _REJECTED and "return_token_ids" in self._body and b"return_token_ids" in exchange.body:
-            _without_ids.add(self._client)
+            _without_ids[self._server] = time.monotonic() + _SPARED_S
             del self._body["return_token_ids"]
             return True
         tried = sum(reason != RESENT for reason in reasons)

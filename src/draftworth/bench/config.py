@@ -73,8 +73,14 @@ class WorkloadConfig(Strict):
 
     @model_validator(mode="after")
     def _one_load(self) -> "WorkloadConfig":
-        given = [name for name in ("concurrency", "rate", "replay_speed") if name in self.model_fields_set]
-        if len(given) > 1 and any(getattr(self, name) is not None for name in given[1:]):
+        # By value: a configuration that was written out in full must load again.
+        asked = {
+            "concurrency": self.concurrency != (1,),
+            "rate": self.rate is not None,
+            "replay_speed": self.replay_speed is not None,
+        }
+        given = [name for name, some in asked.items() if some]
+        if len(given) > 1:
             raise ValueError(
                 f"{' and '.join(given)} exclude each other: choose a closed loop, an open loop or a replay"
             )

@@ -8,12 +8,12 @@ not when hundreds of other streams come in between.
 
 import asyncio
 import os
-import time
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from draftworth.bench.exchange import GATHER, NEVER, Exchange, HttpError
 from draftworth.bench.failures import CLOSED, one_line
+from draftworth.bench.moment import unix
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,8 +191,8 @@ class Connection(asyncio.Protocol):
         self._uses += 1
         self._began = self._until_eof = False
         self._exchange, exchange.connection = exchange, self
-        exchange.sent_unix = time.time()
         exchange.sent = perf_counter()
+        exchange.sent_unix = unix(exchange.sent)
         exchange.first_sent = exchange.first_sent or exchange.sent
         written = 0
         if self._fd >= 0 and not self._transport.get_write_buffer_size():

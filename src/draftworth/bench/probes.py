@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from draftworth import redact
 from draftworth.bench.address import clean_url, tls_context
 from draftworth.bench.base import Access
 from draftworth.bench.failures import CLOSED, error_text, not_connected, one_line, server_message, status_line
@@ -103,7 +104,7 @@ async def fetch_text(
     if response.status != _OK:
         location = response.headers.get("location")
         why = status_line(response.status, body, location=location, has_key=_has_key(access.headers))
-        raise MeasureError(f"GET {url}: {why}")
+        raise MeasureError(redact.values(f"GET {url}: {why}", access.headers))
     return body
 
 
@@ -122,7 +123,8 @@ async def served_models(
     try:
         return tuple(str(entry["id"]) for entry in json.loads(text)["data"])
     except (ValueError, KeyError, TypeError) as error:
-        raise MeasureError(f"GET {base_url}/v1/models: not a list of models: {one_line(text)}") from error
+        said = redact.values(one_line(text), access.headers)
+        raise MeasureError(f"GET {base_url}/v1/models: not a list of models: {said}") from error
 
 
 async def identify(
@@ -221,7 +223,8 @@ async def probe(
     async with new_session(timeout, access) as session:
         answer = await post_json(session, base_url + "/v1/completions", body)
     if not isinstance(answer.get("choices"), list) or not answer["choices"]:
-        raise MeasureError(f"{base_url} answered, but generated nothing: {one_line(json.dumps(answer))}")
+        said = redact.values(one_line(json.dumps(answer)), access.headers)
+        raise MeasureError(f"{base_url} answered, but generated nothing: {said}")
     return model
 
 
@@ -241,13 +244,15 @@ async def post_json(session: "aiohttp.ClientSession", url: str, body: dict[str, 
     if response.status != _OK:
         location = response.headers.get("location")
         why = status_line(response.status, text, location=location, has_key=_has_key(session.headers))
-        raise MeasureError(f"POST {url}: {why}")
+        raise MeasureError(f"POST {url}: {redact.values(why, session.headers)}")
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise MeasureError(f"POST {url}: the answer is no JSON: {one_line(text)}") from error
+        said = redact.values(one_line(text), session.headers)
+        raise MeasureError(f"POST {url}: the answer is no JSON: {said}") from error
     if not isinstance(value, dict):
-        raise MeasureError(f"POST {url}: the answer is no JSON object: {one_line(text)}")
+        said = redact.values(one_line(text), session.headers)
+        raise MeasureError(f"POST {url}: the answer is no JSON object: {said}")
     return value
 
 

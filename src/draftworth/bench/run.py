@@ -182,6 +182,7 @@ class _Run:
     on_row: OnRow | None
     total: int = 0
     rows: dict[tuple[int, int], RequestRow] = field(default_factory=dict)
+    sent_ids: dict[str, Sequence[int]] = field(default_factory=dict)
 
     async def conversation(self, client: Client, number: int, repeat: int, prompt: Prompt, due: float | None) -> None:
         """Send a prompt and its later turns, the first of them when it is due."""
@@ -201,6 +202,7 @@ class _Run:
                 retries=self.retries,
                 due=due if turn == 1 else None,
             )
+            self._share_ids(row)
             self.rows[number, turn] = row
             if self.on_row is not None:
                 self.on_row(row, len(self.rows), self.total)
@@ -219,6 +221,13 @@ class _Run:
                     {"role": "user", "content": following.content},
                 ),
             )
+
+    def _share_ids(self, row: RequestRow) -> None:
+        """Keep the ids of a prompt once, however often it was sent."""
+        if row.prompt_token_ids:
+            known = self.sent_ids.setdefault(row.prompt_id, row.prompt_token_ids)
+            if known == row.prompt_token_ids:
+                row.prompt_token_ids = known
 
 
 async def _closed_loop(work: Callable[[int], Awaitable[None]], count: int, at_once: int) -> None:

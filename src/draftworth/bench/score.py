@@ -64,7 +64,7 @@ def score_sync(
 async def _gaps(
     session: "aiohttp.ClientSession", target: Target, row: RequestRow, max_positions: int
 ) -> tuple[float, ...]:
-    ids = (row.prompt_token_ids + row.token_ids)[:max_positions]
+    ids = [*row.prompt_token_ids, *row.token_ids][:max_positions]
     start = len(row.prompt_token_ids)
     if len(ids) <= start:
         return ()

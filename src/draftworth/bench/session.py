@@ -2,20 +2,24 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
 
 import draftworth
+from draftworth import redact
 from draftworth.bench import record as records
 from draftworth.bench import run as load_generator
 from draftworth.bench.base import Access, Sampling, Target
-from draftworth.bench.clocks import changed, read_clocks
+from draftworth.bench.clocks import Clocks, ClockWatch, held_down
 from draftworth.bench.config import WorkloadConfig
 from draftworth.bench.machine import machine
 from draftworth.bench.points import Point
 from draftworth.bench.pulse import Pulse
 from draftworth.bench.record import BenchRecord, ClientRecord
+from draftworth.bench.remarks import remarks
 from draftworth.bench.requests import (
     Requests,
     load_workload,
@@ -24,9 +28,10 @@ from draftworth.bench.requests import (
     sweep_of,
     workload_findings,
 )
-from draftworth.bench.rows import write_rows
-from draftworth.bench.server import look_at
-from draftworth.bench.summary import PointSummary, Spread, spread, summarise
+from draftworth.bench.rows import drop_parts, write_part, write_rows
+from draftworth.bench.server import check_fits, look_at
+from draftworth.bench.summary import load_findings, summarise
+from draftworth.bench.tally import Tally
 from draftworth.bench.window import Job, Window, close, scrape, send, together, warm_up
 from draftworth.engines import engine as engine_named
 from draftworth.errors import DraftworthError, MeasureError
@@ -34,13 +39,6 @@ from draftworth.findings import Code, Finding, find
 from draftworth.home import home, new_folder
 from draftworth.verdicts.rules import Limits
 from draftworth.workloads import Workload
-
-if TYPE_CHECKING:
-    from draftworth.engines.base import MetricsSnapshot
-
-_CACHE_APART = 0.05
-_FEW_REQUESTS = 20
-_SHORT_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +54,7 @@ class BenchPlan:
         failed_share: the share of failed requests above which a point is not measured.
         engine: whose counters the server exports.
         version: what the server says its version is.
+        prompts: gives the requests of each point.
     """
 
     work: WorkloadConfig
@@ -66,6 +65,7 @@ class BenchPlan:
     failed_share: float
     engine: str = "vllm"
     version: str | None = None
+    prompts: Requests | None = None
 
     @property
     def requests(self) -> int:
@@ -95,12 +95,26 @@ def prepare(
         failed_share: the share of failed requests above which the benchmark counts as not measured.
 
     Raises:
-        UsageError: the workload is wrong, the URL leads to no such server, or the model is not served.
+        UsageError: the workload is wrong or does not fit the server's context, the URL leads to no such server, or the
+            model is not served.
     """
-    workload = load_workload(work)
+    workload, sweep = load_workload(work), sweep_of(work)
     found = look_at(url, access=access, model=model, token_timeout_s=token_timeout_s)
+    check_fits(found, workload.prompts, sweep)
+    requests = Requests(work, workload.prompts)
+    for point in sweep:
+        if point.context_tokens is not None:
+            # Filled up now: what cannot be is no measurement that failed.
+            check_fits(found, requests.at(point, found.target), (point,))
     return BenchPlan(
-        work, workload, found.target, sweep_of(work), limits or Limits(), failed_share, version=found.version
+        work,
+        workload,
+        found.target,
+        sweep,
+        limits or Limits(),
+        failed_share,
+        version=found.version,
+        prompts=requests,
     )
 
 
@@ -113,12 +127,16 @@ class BenchRun:
         windows: what was measured, the last may be incomplete.
         findings: remarks on the whole.
         error: why it ended early.
+        clocks: the machine's, while it measured a server on it.
+        folder: where each point's rows are put as soon as it is measured, should the process be killed.
     """
 
     plan: BenchPlan
     windows: list[Window] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     error: str | None = None
+    clocks: Clocks | None = None
+    folder: Path | None = None
 
     def measure(self, *, on_count: Callable[[int, int, str], None], on_point: Callable[[str], None]) -> None:
         """Measure every point.
@@ -130,11 +148,20 @@ class BenchRun:
         Raises:
             DraftworthError: more requests failed than allowed. What was measured is kept in any case.
         """
+        # The clocks seen here are the server's only where it runs on this machine.
+        here = urlsplit(self.plan.target.base_url).hostname in {"127.0.0.1", "::1", "localhost"}
+        try:
+            with ClockWatch(self) if here else nullcontext():
+                self._measure(on_count=on_count, on_point=on_point)
+        finally:
+            if why := held_down(self.clocks):
+                self.findings.append(find(Code.CLOCKS_CHANGED, why))
+
+    def _measure(self, *, on_count: Callable[[int, int, str], None], on_point: Callable[[str], None]) -> None:
         plan = self.plan
         engine = engine_named(plan.engine)
         engine.version = plan.version
-        pulse = Pulse(on_count, plan.requests, lambda: progress_note(self.windows[-1]) if self.windows else "")
-        progress_note(Window("", plan.sweep[0]))  # what it imports is there before anything is timed
+        pulse = Pulse(on_count, plan.requests, Tally())
 
         def running(**options: Any) -> Any:
             return load_generator.measure_sync(plan.target, **options, on_tick=pulse.tick)
@@ -149,13 +176,13 @@ class BenchRun:
             keep=lambda _when, _snapshot: None,
             facts_version=plan.version,
         )
-        requests = Requests(plan.work, plan.workload.prompts)
-        clocks = read_clocks()
-        warm_up(job, plan.work.warmup, plan.sweep[0], running)
+        requests = plan.prompts or Requests(plan.work, plan.workload.prompts)
+        first = requests.at(plan.sweep[0], plan.target)
+        self.findings += warm_up(job, plan.work.warmup, plan.sweep[0], running, first)
         before = scrape(job, "before")
         if isinstance(before, MeasureError):
             self.findings.append(find(Code.METRICS_MISSING, str(before)))
-        opening: MetricsSnapshot | None = None if isinstance(before, MeasureError) else before
+        opening = None if isinstance(before, MeasureError) else before
         self.findings += workload_findings(plan.work, plan.workload.prompts)
 
         for number, point in enumerate(plan.sweep, 1):
@@ -165,14 +192,15 @@ class BenchRun:
             prompts = requests.at(point, plan.target)
             if requests.repeated and not any(one.code is Code.PROMPTS_REPEAT for one in self.findings):
                 self.findings.append(repeated_passages())
+            pulse.begin(Tally())
             send(job, prompts, window, block=number, start=1, run=running, on_row=pulse.row)
             pulse.tell()
             close(job, window, opening)
             opening = window.after
+            window.findings += load_findings(point, window.rows)
+            if self.folder is not None:
+                write_part(window.rows, self.folder, block=number, number=1)
             self._refuse_failed(window)
-        changes = changed(clocks, read_clocks())
-        if changes:
-            self.findings.append(find(Code.CLOCKS_CHANGED, changes))
 
     def _refuse_failed(self, window: Window) -> None:
         failed = [row for row in window.rows if not row.ok]
@@ -195,6 +223,7 @@ class BenchRun:
             for window in self.windows
             if window.rows
         ]
+        found = [*self.findings, *remarks(self.windows, [some[0] for some in summaries])]
         client = together([window.client for window in self.windows])
         record = BenchRecord(
             id=folder.name,
@@ -214,65 +243,21 @@ class BenchRun:
             client=None
             if client is None
             else ClientRecord(wall_s=client.wall_s, cpu_s=client.cpu_s, lag_ms=client.lag_ms, late_ms=client.late_ms),
-            findings=tuple(dict.fromkeys([*self.findings, *self._remarks([some[0] for some in summaries])])),
-            error=self.error,
+            findings=tuple(dict.fromkeys(map(_shown, found))),
+            error=None if self.error is None else redact.text(self.error),
         )
         try:
             write_rows([row for window in self.windows for row in window.rows], folder)
+            drop_parts(folder)
             records.write(record, folder)
         except OSError as error:
             raise DraftworthError(f"{folder}: the record cannot be written: {error.strerror or error}") from None
         return record
 
-    def _remarks(self, points: list[PointSummary]) -> list[Finding]:
-        """Return what is remarkable about the rows and between the points."""
-        found = [finding for window in self.windows for finding in window.findings]
-        rows = [row for window in self.windows for row in window.rows]
-        failed = [row for row in rows if not row.ok]
-        if failed:
-            message = f"{len(failed)} of {len(rows)} requests failed; the first: {failed[0].error}"
-            found.append(find(Code.REQUESTS_FAILED, message))
-        rough = sum(row.ok and row.token_source == "chunks" for row in rows)  # noqa: S105 - a count's source
-        if rough:
-            message = f"{rough} of {len(rows) - len(failed)} answers have their tokens counted from chunks"
-            found.append(find(Code.APPROXIMATE_TOKENS, message))
-        few = [point for point in points if point.tpot_ms.n < _FEW_REQUESTS]
-        if few:
-            message = f"{few[0].label or 'the run'} has {few[0].tpot_ms.n} requests with a time per token"
-            found.append(
-                find(Code.FEW_PAIRS, f"{message}; below {_FEW_REQUESTS} a 99th percentile is the largest value")
-            )
-        shares = [point.cached_share for point in points if point.cached_share is not None]
-        if len(shares) > 1 and max(shares) - min(shares) > _CACHE_APART:
-            message = (
-                f"prompt tokens found in the prefix cache: {min(shares):.0%} at one point, {max(shares):.0%} at another"
-            )
-            found.append(find(Code.PREFIX_CACHE_WARMER, message))
-        lengths = {window.point.max_tokens for window in self.windows}
-        if len(lengths) > 1:
-            found += [find(Code.LENGTH_SHORT, text) for text in map(_short, self.windows) if text]
-        return found
 
-
-def _short(window: Window) -> str | None:
-    answered = [row for row in window.rows if row.ok]
-    ended = sum(row.finish_reason != "length" for row in answered)
-    if not answered or ended / len(answered) <= _SHORT_SHARE:
-        return None
-    mean = sum(row.tokens or 0 for row in answered) / len(answered)
-    return f"{window.point.label}: {ended} of {len(answered)} answers ended by themselves, {mean:.0f} tokens on average"
-
-
-def progress_note(window: Window) -> str:
-    """Return how a point goes: mean time per token with its interval so far."""
-    timed = [row for row in window.rows if row.timed]
-    found: Spread = spread([(row.prompt_id, row.tpot_ms) for row in timed])
-    parts = []
-    if found.mean is not None:
-        limits = "" if found.low is None or found.high is None else f" ({found.low:.1f} to {found.high:.1f})"
-        parts.append(f"{found.mean:.1f} ms a token{limits}")
-    failed = sum(not row.ok for row in window.rows)
-    return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
+def _shown(finding: Finding) -> Finding:
+    """Return a finding without what a server's error may have said of secrets."""
+    return finding.model_copy(update={"message": redact.text(finding.message)})
 
 
 def new_bench() -> Path:

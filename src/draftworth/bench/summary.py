@@ -5,8 +5,12 @@ from collections.abc import Sequence
 from draftworth.bench.base import Closed, Open, RequestRow
 from draftworth.bench.points import Point
 from draftworth.engines.base import AcceptanceCounts
+from draftworth.findings import Code, Finding, find
 from draftworth.models import Frozen
 from draftworth.verdicts.rules import Limits
+
+_ROUNDS = 4
+"""How often a closed loop must be filled to be at its load for most of its time."""
 
 
 class Spread(Frozen):
@@ -58,6 +62,8 @@ class PointSummary(Frozen):
     """Output tokens a second, all requests together, over `seconds`."""
     request_rate: float | None = None
     """Answered requests a second."""
+    in_flight: float | None = None
+    """Mean number of requests under way over `seconds`; below a closed loop's concurrency where requests ran out."""
     goodput: float | None = None
     """Requests a second that met every stated limit; None where none is stated."""
     good_share: float | None = None
@@ -89,7 +95,7 @@ def summarise(
     if len(names) < 2:  # noqa: PLR2004 - one category is all
         return (whole,)
     # A category shares the server with the others, so it has times of its own but no rates.
-    unknown = {"throughput": None, "request_rate": None, "goodput": None, "seconds": None}
+    unknown = dict.fromkeys(("throughput", "request_rate", "in_flight", "goodput", "seconds"))
     parts = (_one(point, [row for row in rows if row.category == name], name, limits) for name in names)
     return whole, *(part.model_copy(update=unknown) for part in parts)
 
@@ -130,13 +136,37 @@ def _one(point: Point, rows: Sequence[RequestRow], category: str | None, limits:
         e2e_ms=spread([(row.prompt_id, row.e2e_ms) for row in timed]),
         throughput=tokens / seconds if tokens is not None and seconds else None,
         request_rate=len(answered) / seconds if answered and seconds else None,
+        in_flight=in_flight(rows, seconds),
         goodput=good / seconds if good is not None and seconds else None,
         good_share=good / len(rows) if good is not None and rows else None,
     )
 
 
+def in_flight(rows: Sequence[RequestRow], seconds: float | None) -> float | None:
+    """Return how many requests were under way on average; None where that is not known."""
+    took = [row.e2e_ms for row in rows if row.e2e_ms is not None]
+    return sum(took) / 1000 / seconds if took and seconds else None
+
+
+def load_findings(point: Point, rows: Sequence[RequestRow], arm: str = "") -> list[Finding]:
+    """Return whether a closed loop ran out of requests: it then empties for much of its time."""
+    load = point.load
+    if not isinstance(load, Closed) or load.concurrency == 1:
+        return []
+    wanted = _ROUNDS * load.concurrency
+    if not rows or len(rows) >= wanted:
+        return []
+    under_way = in_flight(rows, duration_s(rows))
+    on_average = "" if under_way is None else f", {under_way:.0f} under way on average"
+    message = f"{load.label}: {len(rows)} requests were sent{on_average}; send at least {wanted}"
+    return [find(Code.LOAD_NOT_REACHED, f"{arm}, {message}" if arm else message, arm=arm or None)]
+
+
 def duration_s(rows: Sequence[RequestRow], *, busy: bool = False) -> float | None:
     """Return seconds from the first request's start to the last one's end; None where nothing was answered.
+
+    Starts are by a clock that is not set while the process runs (`bench.moment`), so a step of the wall clock changes
+    nothing.
 
     Args:
         rows: the requests.

@@ -1,5 +1,6 @@
 """From the events of one stream to its times and counts: pure, fed with times read elsewhere."""
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -183,8 +184,8 @@ class StreamTimer:
         row.finish_reason = self.finish_reason
         row.text, row.reasoning = "".join(self._answer), "".join(self._reasoning)
         row.tool_calls = len(self._calls)
-        row.token_ids = self._ids
-        row.prompt_token_ids = self._prompt_ids
+        row.token_ids = _packed(self._ids)
+        row.prompt_token_ids = _packed(self._prompt_ids)
         row.chunks = self._chunks
         row.spec_stats = self._spec_stats
         self._fill_counts(row)
@@ -226,3 +227,11 @@ class StreamTimer:
         if self._first_called and tokens is not None and tokens > self._chunks + 1:
             return None
         return self._first_chunks
+
+
+def _packed(ids: Sequence[int]) -> "array[int]":
+    """Return token ids as 4 bytes each; none where one is no token id of any vocabulary."""
+    try:
+        return array("i", ids)
+    except OverflowError:
+        return array("i")

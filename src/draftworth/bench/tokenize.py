@@ -1,7 +1,8 @@
 """Counting the tokens of a text as a server's model would: `POST /tokenize` of vLLM, else an estimate."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from draftworth.bench.base import Target
 from draftworth.bench.probes import new_session, post_json
@@ -34,9 +35,21 @@ def counter(target: Target) -> Callable[[str], int]:
 
 
 async def _ask(target: Target, text: str) -> int:
-    body = {"model": target.model, "prompt": text, "add_special_tokens": False}
+    return await _count(target, {"prompt": text, "add_special_tokens": False})
+
+
+async def count_chat(target: Target, messages: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many tokens a conversation has as a prompt, as the server's chat template writes it.
+
+    Raises:
+        MeasureError: the server does not say.
+    """
+    return await _count(target, {"messages": [dict(message) for message in messages]})
+
+
+async def _count(target: Target, what: Mapping[str, Any]) -> int:
     async with new_session(_TIMEOUT_S, access=target.access) as session:
-        answer = await post_json(session, target.base_url + "/tokenize", body)
+        answer = await post_json(session, target.base_url + "/tokenize", {"model": target.model, **what})
     value = answer.get("count")
     if not isinstance(value, int):
         raise MeasureError("the answer of /tokenize has no count")

@@ -1,12 +1,13 @@
 """One measured window of a server: requests between two scrapes of its counters, and what is remarkable about them."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from draftworth.bench.base import ClientHealth, Prompt, RequestRow, Sampling, Target
+from draftworth.bench.base import ClientHealth, Closed, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.points import Point
 from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot
 from draftworth.errors import MeasureError
@@ -20,9 +21,13 @@ _CUT_OFF_SHARE = 0.01
 _CUT_OFF_TOKENS = 2
 _CPU_SHARE = 0.85
 _LAG_MEDIAN_MS = 2.0
-_LAG_P99_MS = 25.0
+_LAG_MS = 25.0
+_LAGGING_SHARE = 0.02
+_LAGGING_TICKS = 3  # a hiccup or two are no busy client
+_TICK_S = 0.05
 _LATE_MS = 50.0
-_SHORTEST_S = 1.0  # below, a share of processor time is noise
+_SHORTEST_S = 2.0  # below, a share of processor time and of 40 ticks is noise
+_WARMUP_AT_ONCE = 8
 
 Keep = Callable[[str, MetricsSnapshot], None]
 """Takes `before` or `after`, and a scrape, to be kept."""
@@ -42,7 +47,7 @@ class Window:
         cache: prompt tokens looked up in the prefix cache, and found there.
         seconds: from the first request to the end of the last.
         findings: what was remarkable.
-        after: the closing scrape, which may open the next window.
+        after: the closing scrape, or, where that failed, a later one: it opens the next window.
     """
 
     arm: str
@@ -86,10 +91,42 @@ Run = Callable[..., Any]
 """Runs `bench.run.measure` with the given keywords to its end: `asyncio.run` with a deadline, in a trial."""
 
 
-def warm_up(job: Job, count: int, point: Point, run: Run) -> None:
-    """Send requests that are not counted."""
-    if count:
-        run(prompts=(), sampling=_sampling(job, point), arm="", block=0, load=point.load, warmup=count)
+def warm_up(
+    job: Job, count: int, point: Point, run: Run, prompts: Sequence[Prompt] = (), *, arm: str = ""
+) -> list[Finding]:
+    """Send requests that are not counted, of the kind of the measured ones.
+
+    Args:
+        job: the measurement.
+        count: how many.
+        point: the first to be measured: so many at a time.
+        run: runs the requests.
+        prompts: what will be measured; where all are token ids, the warm-up is token ids, too.
+        arm: whose server it is, for the remark.
+
+    Returns:
+        A remark where none of them was answered: the server is measured cold.
+    """
+    from draftworth.bench.run import _warm_up  # noqa: PLC0415 - lazy: aiohttp
+
+    if not count:
+        return []
+    made = [_warm_up(number, prompts, _sampling(job, point)) for number in range(count)]
+    at_once = point.load.concurrency if isinstance(point.load, Closed) else _WARMUP_AT_ONCE
+    rows = run(
+        prompts=[prompt for prompt, _ in made],
+        sampling=made[0][1],
+        arm=arm,
+        block=0,
+        load=Closed(at_once),
+        warmup=0,
+        retries=0,
+    ).rows
+    if any(row.ok for row in rows):
+        return []
+    why = next((row.error for row in rows if row.error), "no reason told")
+    text = f"all {count} warm-up requests failed, so the server is measured cold; the first: {why}"
+    return [find(Code.REQUESTS_FAILED, _named(arm, text), arm=arm or None)]
 
 
 def send(
@@ -138,29 +175,33 @@ def send(
 
 
 def together(healths: Sequence[ClientHealth | None]) -> ClientHealth | None:
-    """Return several windows of the client as one: times added, medians weighted by time, the largest of the rest."""
+    """Return several windows of the client as one: times added, their ticks in one heap."""
     known = [one for one in healths if one is not None]
     return reduce(_both, known) if known else None
 
 
 def _both(one: ClientHealth, other: ClientHealth) -> ClientHealth:
-    whole = one.wall_s + other.wall_s
-    share = one.wall_s / whole if whole else 0.5
-    late = [value for value in (one.late_ms, other.late_ms) if value is not None]
+    late = [value for value in (one.late, other.late) if value is not None]
     return ClientHealth(
-        wall_s=whole,
+        wall_s=one.wall_s + other.wall_s,
         cpu_s=one.cpu_s + other.cpu_s,
-        lag_ms=(
-            share * one.lag_ms[0] + (1 - share) * other.lag_ms[0],
-            max(one.lag_ms[1], other.lag_ms[1]),
-            max(one.lag_ms[2], other.lag_ms[2]),
-        ),
-        late_ms=max(late, default=None),
+        lags=_added(one.lags, other.lags),
+        late=_added(*late) if late else None,
     )
+
+
+def _added(*counts: Mapping[float, int]) -> Counter[float]:
+    whole: Counter[float] = Counter()
+    for one in counts:
+        whole.update(one)
+    return whole
 
 
 def close(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
     """Read the server's counters again and fill in the window's counts and findings.
+
+    Where they cannot be read, or could not before, a further try opens the next window: one page that was not to be had
+    costs the counts of one window.
 
     Args:
         job: the measurement.
@@ -168,10 +209,27 @@ def close(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
         before: the scrape that opened the window, None where the server gave none.
     """
     if window.client is not None:
-        window.findings += client_findings(window.arm, window.point.label, window.client)
+        window.findings += client_findings(window.arm, window.point.label or window.point.load.label, window.client)
     window.findings += retry_findings(window.arm, window.rows)
-    window.after = _settled(job, window, before)
+    window.after = None if before is None else _had(_settled(job, window, before), window)
     _count(job, window, before)
+    if window.after is None:
+        window.after = _had(scrape(job, "before"), window)
+
+
+def _had(found: MetricsSnapshot | MeasureError, window: Window) -> MetricsSnapshot | None:
+    """Return a scrape, or remark why there is none."""
+    if not isinstance(found, MeasureError):
+        return found
+    remark = find(Code.METRICS_MISSING, _named(window.arm, str(found)), arm=window.arm or None)
+    if remark not in window.findings:
+        window.findings.append(remark)
+    return None
+
+
+def _named(arm: str, text: str) -> str:
+    """Return what is said of an arm; a benchmark has none."""
+    return f"{arm}: {text}" if arm else text
 
 
 def _sampling(job: Job, point: Point) -> Sampling:
@@ -192,16 +250,14 @@ def scrape(job: Job, when: str) -> MetricsSnapshot | MeasureError:
     return snapshot
 
 
-def _settled(job: Job, window: Window, before: MetricsSnapshot | None) -> MetricsSnapshot | None:
+def _settled(job: Job, window: Window, before: MetricsSnapshot) -> MetricsSnapshot | MeasureError:
     """Scrape until the server has counted every request of ours as finished, or a moment has passed."""
-    if before is None:
-        return None
     deadline = time.monotonic() + _SETTLE_S
     ours = sum(row.ok for row in window.rows)
     while True:
         after = scrape(job, "after")
         if isinstance(after, MeasureError):
-            return None
+            return after
         try:
             finished = job.engine.requests_finished(before, after)
         except MeasureError:
@@ -218,12 +274,9 @@ def _count(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
     try:
         window.per_request = engine.request_counts(stats, job.facts_version)
     except MeasureError as error:
-        window.findings.append(find(Code.PER_REQUEST_UNREADABLE, f"{arm}: {error}", arm=arm))
+        window.findings.append(find(Code.PER_REQUEST_UNREADABLE, _named(arm, str(error)), arm=arm or None))
     _check_tokens(window)
     if before is None or after is None:
-        if before is not None:
-            message = f"{arm}: /metrics could not be read after the measurement"
-            window.findings.append(find(Code.METRICS_MISSING, message, arm=arm))
         return
     try:
         window.counts = plausible(window, engine.counts(before, after))
@@ -231,16 +284,16 @@ def _count(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
         finished = engine.requests_finished(before, after)
         generated = engine.generated_tokens(before, after)
     except MeasureError as error:
-        window.findings.append(find(Code.COUNTER_RESET, f"{arm}: {error}", arm=arm))
+        window.findings.append(find(Code.COUNTER_RESET, _named(arm, str(error)), arm=arm or None))
         return
     foreign = foreign_use(window.rows, finished, generated)
     answered = sum(row.ok for row in window.rows)
     if finished is not None and finished < answered:
         # A page that shows one rank or replica of several, or a server behind a balancer.
-        message = f"{arm}: the server counted {finished} finished requests and answered {answered} of ours"
+        message = _named(arm, f"the server counted {finished} finished requests and answered {answered} of ours")
         window.findings.append(find(Code.COUNTS_DISAGREE, message, arm=arm or None))
     if foreign:
-        window.findings.append(find(Code.FOREIGN_REQUESTS, f"{arm}: {foreign}", arm=arm))
+        window.findings.append(find(Code.FOREIGN_REQUESTS, _named(arm, foreign), arm=arm or None))
     _cross_check(window)
 
 
@@ -250,7 +303,7 @@ def plausible(window: Window, counts: AcceptanceCounts) -> AcceptanceCounts:
     if wrong is None:
         return counts
     arm = window.arm
-    window.findings.append(find(Code.COUNTS_DISAGREE, f"{arm}: {wrong} ({counts.source})", arm=arm or None))
+    window.findings.append(find(Code.COUNTS_DISAGREE, _named(arm, f"{wrong} ({counts.source})"), arm=arm or None))
     lost = ("drafting_steps", "drafted", "accepted", "accepted_per_position")
     reasons = {**counts.not_given, **dict.fromkeys(lost, f"the server's counters contradict each other: {wrong}")}
     return counts.model_copy(update={**dict.fromkeys(lost), "not_given": reasons})
@@ -292,23 +345,44 @@ def foreign_use(rows: Sequence[RequestRow], finished: int | None, generated: int
 
 
 def client_findings(arm: str, point: str, client: ClientHealth) -> list[Finding]:
-    """Return whether the client itself was the bottleneck of a window."""
-    where = f"{arm} {f'({point}) ' if point else ''}".strip()
+    """Return whether the client itself was the bottleneck.
+
+    Args:
+        arm: whose server was measured; empty in a benchmark.
+        point: the point's name.
+        client: how the client fared, all that was measured at the point together.
+    """
+    where = f"{arm} ({point})" if arm and point else arm or point
     findings: list[Finding] = []
     if client.wall_s < _SHORTEST_S:
         return findings
-    share = client.cpu_s / client.wall_s if client.wall_s > 0 else 0.0
-    middle, high, _ = client.lag_ms
-    if share > _CPU_SHARE or middle > _LAG_MEDIAN_MS or high > _LAG_P99_MS:
-        message = (
-            f"{where}: the client used {share:.0%} of a core and its clock was late by {middle:.1f} ms (median), "
-            f"{high:.1f} ms (p99)"
+    share = client.cpu_s / client.wall_s
+    if share > _CPU_SHARE or _lags(client):
+        late = sum(count for lag, count in client.lags.items() if lag > _LAG_MS)
+        middle, high, _ = client.lag_ms
+        message = _named(
+            where,
+            f"the client used {share:.0%} of a core and its clock was late by {middle:.1f} ms (median), {high:.1f} ms "
+            f"(p99), in {late} of {client.ticks} ticks by more than {_LAG_MS:g} ms",
         )
         findings.append(find(Code.CLIENT_SATURATED, message, arm=arm or None))
     if client.late_ms is not None and client.late_ms > _LATE_MS:
-        message = f"{where}: one request in a hundred left {client.late_ms:.0f} ms or more after it was due"
+        message = _named(where, f"one request in a hundred left {client.late_ms:.0f} ms or more after it was due")
         findings.append(find(Code.ARRIVALS_LATE, message, arm=arm or None))
     return findings
+
+
+def _lags(client: ClientHealth) -> bool:
+    """Whether the client's clock shows that it could not keep up.
+
+    A client that is blocked has fewer ticks in the same time, so it is the time they stand for that must be enough.
+    """
+    watched_s = sum(count * (_TICK_S + lag / 1000) for lag, count in client.lags.items())
+    if watched_s < _SHORTEST_S:
+        return False
+    late = sum(count for lag, count in client.lags.items() if lag > _LAG_MS)
+    often = late >= _LAGGING_TICKS and late >= _LAGGING_SHARE * client.ticks
+    return often or client.lag_ms[0] > _LAG_MEDIAN_MS
 
 
 def retry_findings(arm: str, rows: Sequence[RequestRow]) -> list[Finding]:
@@ -317,7 +391,7 @@ def retry_findings(arm: str, rows: Sequence[RequestRow]) -> list[Finding]:
     if not again:
         return []
     why = next((row.retry_reasons for row in again if row.retry_reasons), "no reason recorded")
-    message = f"{arm}: {len(again)} of {len(rows)} requests were sent again; the first: {why}"
+    message = _named(arm, f"{len(again)} of {len(rows)} requests were sent again; the first: {why}")
     return [find(Code.REQUESTS_RETRIED, message, arm=arm or None)]
 
 
@@ -337,11 +411,12 @@ def _check_tokens(window: Window) -> None:
     apart = [row for row in both if row.tokens != len(row.token_ids)]
     if apart:
         one = apart[0]
-        message = (
-            f"{window.arm}: {len(apart)} of {len(both)} answers have another number of token ids than their usage "
-            f"says; the first, {one.prompt_id}: {len(one.token_ids)} ids, usage {one.tokens}"
+        message = _named(
+            window.arm,
+            f"{len(apart)} of {len(both)} answers have another number of token ids than their usage says; the first, "
+            f"{one.prompt_id}: {len(one.token_ids)} ids, usage {one.tokens}",
         )
-        window.findings.append(find(Code.TOKENS_DISAGREE, message, arm=window.arm))
+        window.findings.append(find(Code.TOKENS_DISAGREE, message, arm=window.arm or None))
 
 
 def _cross_check(window: Window) -> None:
@@ -352,6 +427,6 @@ def _cross_check(window: Window) -> None:
     for name in ("drafting_steps", "drafted", "accepted"):
         one, other = getattr(totals, name), getattr(answers, name)
         if one is not None and other is not None and one != other:
-            message = f"{window.arm}: {name} is {one} by {totals.source} and {other} by {answers.source}"
-            window.findings.append(find(Code.COUNTS_DISAGREE, message, arm=window.arm))
+            message = _named(window.arm, f"{name} is {one} by {totals.source} and {other} by {answers.source}")
+            window.findings.append(find(Code.COUNTS_DISAGREE, message, arm=window.arm or None))
             return

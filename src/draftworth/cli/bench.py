@@ -131,9 +131,18 @@ def _measure(plan: "BenchPlan", *, as_json: bool) -> int:
 
     began_unix = time.time()
     folder = new_bench()
-    run = BenchRun(plan)
-    interrupted = _run(run)
+    run = BenchRun(plan, folder=folder)
+    crash: Exception | None = None
+    interrupted = False
+    try:
+        interrupted = _run(run)
+    except Exception as error:  # noqa: BLE001 - a bug: raised again once everything is written
+        run.error = f"a bug in Draftworth ended it: {type(error).__name__}: {error}; what was measured is kept"
+        crash = error
     record = run.finish(began_unix=began_unix, folder=folder)
+    if crash is not None:
+        print(f"draftworth: what was measured is kept in {folder}", file=sys.stderr)
+        raise crash
     write_html(record, folder)
     with suppress(BrokenPipeError):  # whoever read the output has gone
         print(record.model_dump_json(indent=1) if as_json else "\n".join(lines(record)))

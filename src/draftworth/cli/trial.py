@@ -47,7 +47,7 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
     from draftworth.trials.endpoints.config import EndpointsTrial  # noqa: PLC0415 - lazy
     from draftworth.trials.load import load  # noqa: PLC0415 - lazy
     from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
-    from draftworth.trials.plan import lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.plan_text import lines  # noqa: PLC0415 - lazy
     from draftworth.trials.prepare import prepare  # noqa: PLC0415 - lazy
     from draftworth.trials.recover import refuse_unfinished  # noqa: PLC0415 - lazy
 
@@ -114,6 +114,7 @@ def _plan_endpoints(config: "EndpointsTrial", *, as_json: bool) -> int:
         "steps": [{"id": step.id, "kind": step.kind, "about": step.about} for step in ready.plan.steps],
         "requests": ready.plan.requests,
         "starts": 0,
+        "notes": ready.plan.notes,
         "power": power.model_dump(),
     }
     print(json.dumps(found, indent=1, default=str))

@@ -110,6 +110,9 @@ def tables(record: BenchRecord) -> list[Table]:
         ("per second", "requests", lambda p: cell(p.request_rate)),
     ]
     notes = ["Output tokens and requests per second are of the server as a whole, over the time of the point."]
+    if any(point.in_flight is not None for point in wholes):
+        rates.append(("requests", "under way", lambda p: cell(p.in_flight)))
+        notes.append("Under way: requests on average over the time of the point.")
     if record.limits:
         rates += [
             ("in limits", "req/s", lambda p: cell(p.goodput)),

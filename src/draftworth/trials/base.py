@@ -30,7 +30,7 @@ class Block:
         seconds: what the requests took.
         warm: whether the server was warmed up.
         findings: what was remarkable, besides what the windows found.
-        clocks: the machine's clocks before and after, where they can be read.
+        clocks: the machine's clocks while it was measured, where they can be read.
     """
 
     arm: str
@@ -47,7 +47,7 @@ class Block:
     seconds: float = 0.0
     warm: bool = False
     findings: list[Finding] = field(default_factory=list)
-    clocks: tuple[Clocks | None, Clocks | None] = (None, None)
+    clocks: Clocks | None = None
 
     @property
     def rows(self) -> list[RequestRow]:
@@ -90,6 +90,7 @@ class Outcome:
         waited_s: seconds spent on servers and requests; the rest is the tool's own.
         look: the look at the evidence at which measuring ended, from 1.
         looks: how many were planned.
+        complete: how many blocks there were at the last look: rounds that are complete.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -102,3 +103,4 @@ class Outcome:
     waited_s: float = 0.0
     look: int = 1
     looks: int = 1
+    complete: int = 0

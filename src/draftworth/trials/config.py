@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from draftworth import redact
 from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
 
@@ -60,7 +61,7 @@ class AccessConfig(Strict):
     @field_validator("headers")
     @classmethod
     def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
-        secret = next((name for name in value if _SECRET.search(name)), None)
+        secret = next((n for n, text in value.items() if _SECRET.search(n) or redact.text(text) != text), None)
         if secret:
             raise ValueError(
                 f'{secret} sounds like a secret; write headers_env = {{ {secret} = "VARIABLE" }} and export VARIABLE'
@@ -158,8 +159,8 @@ class VerdictConfig(Strict):
     """How the record is judged, and how much is measured for it."""
 
     metric: Literal["tpot", "ttft", "throughput", "goodput"] = "tpot"
-    """What the verdict is on: time per output token, time to the first token, output tokens a second, or requests a
-    second that meet the limits of [verdict.slo]."""
+    """What the verdict is on: time per output token, time to the first token, output tokens a second (only where
+    requests are sent `concurrency` at a time), or requests a second that meet the limits of [verdict.slo]."""
     slo: SloConfig = SloConfig()
     """Limits for goodput, e.g. `{ ttft_ms = 500, tpot_ms = 40 }`."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.02
@@ -172,11 +173,13 @@ class VerdictConfig(Strict):
     measured spread between restarts replaces the assumed one."""
     difference: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The difference the trial should be able to see; `trial plan` says what that takes."""
-    restart_sd_baseline: Annotated[float, Field(ge=0, lt=1)] = 0.005
+    restart_sd_baseline: Annotated[float, Field(ge=0, lt=1)] = 0.006
     """Assumed standard deviation of log TPOT between restarts without speculation, used while an arm was started
-    fewer than three times (published spread: 0.5 %)."""
-    restart_sd_variant: Annotated[float, Field(ge=0, lt=1)] = 0.05
-    """The same with speculation (published spread: 11 % between the fastest and slowest of a handful of restarts)."""
+    fewer than three times (measured: up to 0.57 %, see docs/statistics.md)."""
+    restart_sd_variant: Annotated[float, Field(ge=0, lt=1)] = 0.08
+    """The same with speculation (measured: 5 to 8 % with n-gram drafts)."""
+    restart_sd_ttft: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """The same of log TTFT in every arm, for verdicts on ttft and goodput (measured: 1 to 10 % without speculation)."""
     output_check: bool = True
     """Score the variant's greedy tokens on the baseline server. Switched off, *faster* says nothing about the text."""
     output_check_prompts: Count = 48
@@ -198,6 +201,17 @@ class CommonConfig(Strict):
     """The bounds."""
     verdict: VerdictConfig = VerdictConfig()
     """The judgement."""
+
+    @model_validator(mode="after")
+    def _throughput_is_the_servers(self) -> "CommonConfig":
+        work = self.workload
+        load = "rate" if work.rate is not None else "replay_speed" if work.replay_speed is not None else None
+        if load and self.verdict.metric == "throughput":
+            raise ValueError(
+                f'verdict.metric = "throughput" needs workload.concurrency: with workload.{load} the arrivals set the '
+                "throughput; choose tpot, ttft or goodput"
+            )
+        return self
 
 
 def check_names(names: list[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from draftworth import redact
 from draftworth.bench.base import Access, Prompt, RequestRow, Target
-from draftworth.bench.clocks import read_clocks
+from draftworth.bench.clocks import ClockWatch
 from draftworth.bench.requests import Requests, repeated_passages, sweep_of, workload_findings
 from draftworth.errors import (
     DraftworthError,
@@ -27,10 +27,10 @@ from draftworth.services.base import Observed, ProcessId, Running, Start
 from draftworth.services.processes import tail
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
+from draftworth.trials.downtime import Downtime
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import measure_block
-from draftworth.trials.note import note
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
@@ -103,10 +103,7 @@ class Execution:
         self.server: _Server | None = None
         self.starts: Counter[str] = Counter()
         self.enough = False
-        # The clock of limits.downtime_s: it runs while the original is away, or from the beginning.
-        self.away_s = 0.0
-        self.away_since = 0.0
-        self.deadline = float("inf") if observed.running else time.monotonic() + config.limits.downtime_s
+        self.downtime = Downtime(config.limits.downtime_s, running=observed.running)
 
     def run(self) -> Outcome:
         """Execute every step, then put the service back and verify it, whatever happened.
@@ -123,6 +120,7 @@ class Execution:
                 self.service.save_original(self.observed, self.folder)
                 self.outcome.findings += workload_findings(self.config.workload, self.prompts)
                 for step in self.plan.steps:
+                    self.enough = self.enough or self._no_time_for(step)
                     if self.enough and not step.closing:
                         self.progress.skip()
                     else:
@@ -168,7 +166,7 @@ class Execution:
     def _take(self, step: Step) -> None:
         self.interrupts.check()
         self.progress.step(step.about)
-        if step.kind is not Kind.RESTORE and time.monotonic() > self.deadline:
+        if step.kind is not Kind.RESTORE and time.monotonic() > self.downtime.deadline:
             raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached before {step.id}")
         match step.kind:
             case Kind.STOP_ORIGINAL:
@@ -187,15 +185,20 @@ class Execution:
                 self._restore(final=False)
                 if self.outcome.restore_error is not None:
                     raise self.outcome.restore_error
-                # The original is back: what follows takes nothing from anybody.
-                self.away_s += time.monotonic() - self.away_since
-                self.deadline = float("inf")
+                self.downtime.back()
+
+    def _no_time_for(self, step: Step) -> bool:
+        """Whether the original would be stopped again with too little time left to measure and put it back."""
+        why = self.downtime.too_short() if step.kind is Kind.STOP_ORIGINAL and not self.enough else None
+        if why is not None:
+            self.outcome.findings.append(find(Code.ROUNDS_LEFT_OUT, why))
+        return why is not None
 
     def _stop_original(self, step: Step) -> None:
         if not self.guard.alive():
             raise TrialError("the trial's guard has ended; without it the original is not stopped")
-        began = self.away_since = time.monotonic()
-        self.deadline = began + self.config.limits.downtime_s - self.away_s
+        began = time.monotonic()
+        self.downtime.away()
         self.server = None
         restored = self.outcome.restored
         with self.journal.step(step.id) as effect:
@@ -232,7 +235,7 @@ class Execution:
             url=self.config.url,
             access=self.access,
             model=self.config.service.model,
-            deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.deadline),
+            deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.downtime.deadline),
             say=self.progress.now,
             hint=self.engine.failure_hint,
         )
@@ -268,9 +271,8 @@ class Execution:
         )
         self.outcome.blocks.append(block)
         began = time.monotonic()
-        before = read_clocks()
         try:
-            with self.journal.step(step.id) as effect:
+            with self.journal.step(step.id) as effect, ClockWatch(block):
                 measure_block(
                     block,
                     self.config,
@@ -280,9 +282,9 @@ class Execution:
                     sweep=self.sweep,
                     answers=self.answers,
                     folder=self.folder,
-                    timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
+                    timeout_s=max(1.0, min(self.downtime.deadline - time.monotonic(), 1e6)),
                     on_count=self._count,
-                    note=lambda rows: note(self.outcome.blocks, step.arm, rows),
+                    blocks=self.outcome.blocks,
                     check=block.start == 1,
                 )
                 effect.update(requests=len(block.rows), failed=sum(not row.ok for row in block.rows))
@@ -290,7 +292,6 @@ class Execution:
             self._blame(error)
         finally:
             self.outcome.waited_s += time.monotonic() - began
-            block.clocks = (before, read_clocks())
             if self.requests.repeated and block.number == 1:
                 self.outcome.findings.append(repeated_passages())
             server.follower.read()
@@ -302,6 +303,7 @@ class Execution:
     def _look(self, step: Step) -> None:
         """Judge what is measured; end the measuring where it is enough. The last look is the verdict's own."""
         self.outcome.look = step.look
+        self.outcome.complete = len(self.outcome.blocks)
         if step.look == self.outcome.looks:
             return
         looks = self.outcome.looks
@@ -349,7 +351,7 @@ class Execution:
                     self._outputs(),
                     limit=limit,
                     most=self.config.verdict.output_check_prompts,
-                    timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
+                    timeout_s=max(1.0, min(self.downtime.deadline - time.monotonic(), 1e6)),
                     on_count=self._count,
                 )
         except MeasureError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.machine import machine
-from draftworth.bench.rows import write_rows
+from draftworth.bench.rows import drop_parts, write_rows
 from draftworth.errors import DraftworthError
 from draftworth.reports.markdown import report
 from draftworth.reports.plots import TRIAL_PLOT, trial_plot
@@ -80,6 +80,7 @@ def finish(
     )
     try:
         write_rows([row for block in outcome.blocks for row in block.rows], folder)
+        drop_parts(folder)
         if outcome.crash is not None:
             write_text(folder / "crash.txt", "".join(traceback.format_exception(outcome.crash)))
         # What writing the rows cost belongs to the tool's own time too.

@@ -10,13 +10,13 @@ from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
 from draftworth.trials.record import ArmComparison
-from draftworth.verdicts.base import OutputCheck
+from draftworth.verdicts.base import CategoryComparison, OutputCheck
 from draftworth.verdicts.compare import Compared, compare
 from draftworth.verdicts.decision import override
 from draftworth.verdicts.output_check import judge
 from draftworth.verdicts.rules import Limits, Rules
 from draftworth.verdicts.sequential import enough
-from draftworth.verdicts.weaken import weaken
+from draftworth.verdicts.weaken import FROM_ANY_ARM, weaken
 
 _CACHE_APART = 0.05
 
@@ -81,6 +81,7 @@ def compare_arm(
             limits=limits_of(config),
             prior_baseline=rules.restart_sd_baseline,
             prior_variant=rules.restart_sd_variant if arm.speculates else rules.restart_sd_baseline,
+            prior_ttft=rules.restart_sd_ttft,
             look=look,
             looks=looks,
             open_loop=work.rate is not None or work.replay_speed is not None,
@@ -89,12 +90,55 @@ def compare_arm(
 
 
 def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConfig, *, look: int, looks: int) -> bool:
-    """Whether the evidence is enough for a verdict on every variant."""
+    """Whether the evidence is enough for a verdict on every variant, as the findings so far leave it.
+
+    The output check comes at the end, so what it finds is not known yet.
+    """
     variants = [arm for arm in arms if arm.name != BASELINE]
-    return all(
-        enough(compare_arm(blocks, arm, config, variants=len(variants), look=look, looks=looks).comparison)
-        for arm in variants
-    )
+    baseline = [block for block in blocks if block.arm == BASELINE]
+    for arm in variants:
+        found = compare_arm(blocks, arm, config, variants=len(variants), look=look, looks=looks).comparison
+        own = [block for block in blocks if block.arm == arm.name]
+        known = [*_baseline_speculates(baseline), *_about(arm, own), *_warmer(arm, baseline, own)]
+        if not enough(weaken(found, _concerning(arm, blocks, known))):
+            return False
+    return True
+
+
+def complete_rounds(blocks: Sequence[Block], arms: Sequence[ArmInfo], *, failed_share: float = 0.1) -> list[Block]:
+    """Return the blocks of the rounds that were measured to their end, of a trial that was cut short.
+
+    Round k is the start k of every variant and the start k + 1 of the baseline; the baseline's start 1 opens the first.
+    A block was cut short where a window is missing or the client's figures, which are taken at its end, are; it failed
+    where more of its requests did than a trial allows. The rounds kept were looked at already, so they are judged as at
+    the look of the last of them. For trials that start their servers: between endpoints there is one start.
+
+    Args:
+        blocks: what was measured, in order.
+        arms: the arms as asked for.
+        failed_share: `limits.failed_share`.
+
+    Returns:
+        The blocks in the same order; empty where not even the first round is complete.
+    """
+    points = max((len(block.windows) for block in blocks), default=0)
+    broken = {(b.arm, b.start) for b in blocks if not _whole(b, points, failed_share)}
+    whole = {(b.arm, b.start) for b in blocks} - broken
+    variants = [arm.name for arm in arms if arm.name != BASELINE]
+    rounds = 0
+    while (BASELINE, rounds + 2) in whole and all((name, rounds + 1) in whole for name in variants):
+        rounds += 1
+    if not rounds or (BASELINE, 1) not in whole:
+        return []
+    return [block for block in blocks if block.start <= rounds + (block.arm == BASELINE)]
+
+
+def _whole(block: Block, points: int, failed_share: float) -> bool:
+    """Whether a block was measured to its end, without too many failures."""
+    if len(block.windows) < points or any(window.client is None for window in block.windows):
+        return False
+    failed = sum(not row.ok for row in block.rows)
+    return bool(block.rows) and failed <= failed_share * len(block.rows)
 
 
 def judge_all(
@@ -105,33 +149,60 @@ def judge_all(
     comparisons: list[ArmComparison] = []
     confounders: list[Confounder] = []
     findings: list[Finding] = []
-    how = next((told for block in baseline if (told := _speculates(block))), None)
-    if how:
-        findings.append(find(Code.BASELINE_SPECULATES, f"the baseline's server {how}", arm=BASELINE))
-    of_all = [*findings, *outcome.findings, *(one for block in outcome.blocks for one in block.remarks)]
+    findings += _baseline_speculates(baseline)
+    of_all = [*findings, *outcome.findings]
     wanted = config.verdict.output_check
     variants = [arm for arm in arms if arm.name != BASELINE]
     for arm in variants:
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
         found = compare_arm(outcome.blocks, arm, config, variants=len(variants), look=outcome.look, looks=outcome.looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted)
-        about = [*_about(arm, check, blocks), *_warmer(arm, baseline, blocks)]
+        about = [*_checked(arm, check), *_about(arm, blocks), *_warmer(arm, baseline, blocks)]
         findings += [*found.findings, *about]
         differ = engine.confounders(facts_of(baseline), facts_of(blocks))
         confounders += differ
         findings += _confounded(arm, differ, baseline, blocks)
         judged = override(found.comparison, check) if wanted else found.comparison
-        judged = weaken(judged, [*of_all, *about])
+        known = [*of_all, *about]
+        judged = weaken(judged, _concerning(arm, outcome.blocks, known))
         comparisons.append(
             ArmComparison(
                 **judged.model_dump(),
                 arm=arm.name,
-                categories=tuple(weaken(one, [*of_all, *about]) for one in found.categories),
+                categories=tuple(weaken(one, _of_group(one, arm, outcome.blocks, known)) for one in found.categories),
                 output_check=check,
                 drift=found.drift,
             )
         )
     return comparisons, list(dict.fromkeys(confounders)), findings
+
+
+def _concerning(arm: ArmInfo, blocks: Sequence[Block], known: Sequence[Finding], point: str = "") -> list[Finding]:
+    """Return the findings that concern a variant's comparison: of no arm, of the baseline and of its own.
+
+    Args:
+        arm: the variant.
+        blocks: whose remarks count.
+        known: what was found besides.
+        point: only what was remarked at this point of a sweep or about whole blocks; empty for every point.
+    """
+    found = [*known, *(one for block in blocks for one in block.findings)]
+    for window in (window for block in blocks for window in block.windows):
+        here = not point or window.point.label == point
+        found += [one for one in window.findings if here or one.code in FROM_ANY_ARM]
+    return [one for one in found if one.code in FROM_ANY_ARM or one.arm in {None, BASELINE, arm.name}]
+
+
+def _of_group(
+    group: CategoryComparison, arm: ArmInfo, blocks: Sequence[Block], known: Sequence[Finding]
+) -> list[Finding]:
+    """Return the findings that concern a group; a category is measured at every point."""
+    return _concerning(arm, blocks, known, group.category if group.kind == "point" else "")
+
+
+def _baseline_speculates(baseline: Sequence[Block]) -> list[Finding]:
+    how = next((told for block in baseline if (told := _speculates(block))), None)
+    return [find(Code.BASELINE_SPECULATES, f"the baseline's server {how}", arm=BASELINE)] if how else []
 
 
 def _check(
@@ -157,11 +228,14 @@ _CHECK_CODES = {
 }
 
 
-def _about(arm: ArmInfo, check: OutputCheck, blocks: Sequence[Block]) -> list[Finding]:
+def _checked(arm: ArmInfo, check: OutputCheck) -> list[Finding]:
+    code = _CHECK_CODES.get(check.status)
+    return [find(code, f"{arm.name}: {check.reason}", arm=arm.name)] if code else []
+
+
+def _about(arm: ArmInfo, blocks: Sequence[Block]) -> list[Finding]:
     """Remarks on one variant."""
     findings = []
-    if check.status in _CHECK_CODES:
-        findings.append(find(_CHECK_CODES[check.status], f"{arm.name}: {check.reason}", arm=arm.name))
     counts = sum_counts([block.counts for block in blocks])
     facts = facts_of(blocks)
     synthetic = synthetic_in(arm.config) or synthetic_in(facts.config)

@@ -10,12 +10,15 @@ from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
 from draftworth.bench.points import Point
 from draftworth.bench.pulse import OnCount, Pulse
 from draftworth.bench.requests import requests_in
+from draftworth.bench.rows import write_part
+from draftworth.bench.summary import load_findings
 from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
-from draftworth.engines.base import MetricsSnapshot, sum_counts
+from draftworth.engines.base import sum_counts
 from draftworth.errors import MeasureError
 from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
 from draftworth.trials.base import Block
+from draftworth.trials.note import ArmNotes
 from draftworth.trials.scoring import spread
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ def measure_block(
     folder: Path,
     timeout_s: float,
     on_count: OnCount,
-    note: Callable[[Sequence[RequestRow]], str],
+    blocks: Sequence[Block],
     check: bool = True,
 ) -> None:
     """Measure a ready server into `block`.
@@ -53,7 +56,7 @@ def measure_block(
         folder: the trial's folder; every scrape is appended to its metrics.jsonl.
         timeout_s: seconds the whole measurement may take.
         on_count: takes requests done, requests in all and a note.
-        note: says how it goes, from the rows so far.
+        blocks: the trial's so far, `block` among them: what it is compared with while it goes.
         check: whether greedy outputs are needed for the output check.
 
     Raises:
@@ -82,22 +85,24 @@ def measure_block(
         facts_version=block.facts.version,
     )
     todo = sum(requests_in(prompts(point)) for point in sweep) * work.repeats
-    pulse = Pulse(on_count, todo, lambda: note(block.rows))
+    pulse = Pulse(on_count, todo, ArmNotes(blocks, block.arm))
     if work.warmup and not block.warm:
         on_count(0, todo, f"warming up with {work.warmup} requests")
-        warm_up(job, work.warmup, sweep[0], running)
+        block.findings += warm_up(job, work.warmup, sweep[0], running, prompts(sweep[0]), arm=block.arm)
         block.warm = True
-    before: MetricsSnapshot | MeasureError = scrape(job, "before")
+    before = scrape(job, "before")
     if isinstance(before, MeasureError):
         block.findings.append(find(Code.METRICS_MISSING, f"{block.arm}: {before}", arm=block.arm))
     opening = None if isinstance(before, MeasureError) else before
-    for point in sweep:
+    for number, point in enumerate(sweep, 1):
         window = Window(arm=block.arm, point=point)
         block.windows.append(window)
         send(job, prompts(point), window, block=block.number, start=block.start, run=running, on_row=pulse.row)
         pulse.tell()
         close(job, window, opening)
         opening = window.after
+        window.findings += load_findings(point, window.rows, block.arm)
+        write_part(window.rows, folder, block=block.number, number=number)
     block.counts = sum_counts([window.counts for window in block.windows])
     block.per_request = sum_counts([window.per_request for window in block.windows])
     caches = [window.cache for window in block.windows]

@@ -3,20 +3,50 @@
 from collections.abc import Sequence
 
 from draftworth.bench.base import RequestRow
+from draftworth.bench.tally import Ratio, Tally
 from draftworth.trials.base import Block
 from draftworth.trials.config import BASELINE
 
 
-def note(blocks: Sequence[Block], arm: str, rows: Sequence[RequestRow]) -> str:
-    """Return how a measurement goes: time per token, for a variant its ratio to the baseline so far."""
-    from draftworth.verdicts.running import running  # noqa: PLC0415 - lazy: scipy
+class ArmNotes:
+    """How an arm's measurement goes: its time per token, for a variant its ratio to the baseline so far.
 
-    tpots = [row.tpot_ms for row in rows if row.timed and row.tpot_ms is not None]
-    parts = [f"{sum(tpots) / len(tpots):.1f} ms a token"] if tpots else []
-    if arm != BASELINE:
-        before = [row for block in blocks if block.arm == BASELINE for row in block.rows]
-        ratio = running(before, [row for block in blocks if block.arm == arm for row in block.rows])
-        if ratio is not None and ratio.low is not None and ratio.high is not None:
-            parts.append(f"{ratio.estimate:.2f} of the baseline's ({ratio.low:.2f} to {ratio.high:.2f} so far)")
-    failed = sum(not row.ok for row in rows)
-    return ", ".join([*parts, *([f"{failed} failed"] if failed else [])])
+    The blocks measured before are gone through once, here; after that a row costs the same however many there are.
+    """
+
+    def __init__(self, blocks: Sequence[Block], arm: str) -> None:
+        """Make notes.
+
+        Args:
+            blocks: the trial's so far; with those that are measured now, still empty.
+            arm: whose figures are told. Rows of the baseline may come in between, of other arms are passed over.
+        """
+        self._arm = arm
+        self._tally = Tally()
+        self._ratio = None if arm == BASELINE else Ratio()
+        for block in blocks:
+            if block.arm in {arm, BASELINE}:
+                for row in block.rows:
+                    self._compare(row)
+
+    def row(self, row: RequestRow) -> None:
+        """Take a row of the measurement at hand."""
+        if row.arm == self._arm:
+            self._tally.row(row)
+        self._compare(row)
+
+    def _compare(self, row: RequestRow) -> None:
+        if self._ratio is None:
+            return
+        if row.arm == BASELINE:
+            self._ratio.baseline(row)
+        elif row.arm == self._arm:
+            self._ratio.variant(row)
+
+    def note(self) -> str:
+        """Say how it goes."""
+        tally, found = self._tally, None if self._ratio is None else self._ratio.interval
+        parts = [] if tally.mean is None else [f"{tally.mean:.1f} ms a token"]
+        if found is not None:
+            parts.append(f"{found[0]:.2f} of the baseline's ({found[1]:.2f} to {found[2]:.2f} so far)")
+        return ", ".join([*parts, *([f"{tally.failed} failed"] if tally.failed else [])])

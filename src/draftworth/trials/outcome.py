@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import draftworth
 from draftworth import redact
 from draftworth.bench.base import RequestRow, median
-from draftworth.bench.clocks import changed
+from draftworth.bench.clocks import held_down, other_than
 from draftworth.bench.summary import PointSummary, summarise
 from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, derived, sum_counts
 from draftworth.errors import DraftworthError, ServerError
@@ -49,24 +50,29 @@ def make_record(
         machine: what it ran on.
     """
     findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
-    findings += [one for block in outcome.blocks for one in _clocks(block)]
+    findings += _clocks(outcome.blocks)
     records = tuple(
         _arm(arm, [block for block in outcome.blocks if block.arm == arm.name], config, engine) for arm in arms
     )
     confounders: list[Confounder] = []
     comparisons: list[ArmComparison] = []
     error = outcome.error
-    if error is None and outcome.crash is None:
-        comparisons, confounders, more = judge_all(outcome, arms, config, engine)
+    whole = error is None and outcome.crash is None
+    if whole or outcome.complete:
+        # Of a trial that was cut short, what was complete at its last look.
+        judged = outcome if whole else replace(outcome, blocks=outcome.blocks[: outcome.complete])
+        comparisons, confounders, more = judge_all(judged, arms, config, engine)
         findings += more
-        if outcome.look < outcome.looks:
+        cut = any(one.code is Code.ROUNDS_LEFT_OUT for one in outcome.findings)
+        if whole and outcome.look < outcome.looks and not cut:
             message = f"the evidence was enough at look {outcome.look} of {outcome.looks}"
             findings.append(find(Code.ENDED_EARLY, message))
     best = _best(comparisons)
+    before = f"; look {outcome.look} of {outcome.looks} before it: {best.verdict}: {best.reason}" if best else ""
     restored = outcome.restored
-    verdict = best.verdict if best else Verdict.ERROR
+    verdict = best.verdict if best and whole else Verdict.ERROR
     ended = redact.text(str(error or outcome.crash)) if (error or outcome.crash) else None
-    reason = best.reason if best else f"not measured: {ended}"
+    reason = best.reason if best and whole else f"not measured{' to the end' * bool(best)}: {ended}{before}"
     return TrialRecord(
         id=trial,
         draftworth=draftworth.__version__,
@@ -124,9 +130,15 @@ def _best(comparisons: Sequence[ArmComparison]) -> ArmComparison | None:
     return min(comparisons, key=order, default=None)
 
 
-def _clocks(block: Block) -> list[Finding]:
-    why = changed(*block.clocks)
-    return [find(Code.CLOCKS_CHANGED, f"{block.arm}, block {block.number}: {why}", arm=block.arm)] if why else []
+def _clocks(blocks: Sequence[Block]) -> list[Finding]:
+    """Return where the machine throttled, or ran at other clocks than when the first block was measured."""
+    found = []
+    first = next((block.clocks for block in blocks if block.clocks is not None), None)
+    for block in blocks:
+        why = held_down(block.clocks) or other_than(first, block.clocks)
+        if why:
+            found.append(find(Code.CLOCKS_CHANGED, f"{block.arm}, block {block.number}: {why}", arm=block.arm))
+    return found
 
 
 def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, engine: Engine) -> ArmRecord:
@@ -182,7 +194,7 @@ def _points(blocks: Sequence[Block], config: CommonConfig) -> tuple[PointSummary
         return ()
     limits = limits_of(config)
     # Blocks lie apart in time, so rates over all of them mean nothing.
-    unknown = {"throughput": None, "request_rate": None, "goodput": None, "seconds": None}
+    unknown = dict.fromkeys(("throughput", "request_rate", "in_flight", "goodput", "seconds"))
     return tuple(
         summarise(point, rows, limits=limits)[0].model_copy(update=unknown) for point, rows in by_label.values()
     )

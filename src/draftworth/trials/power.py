@@ -52,11 +52,14 @@ def power_of(config: CommonConfig, *, prompts: int, starts: tuple[int, int], loo
         variants: variants that are compared with the baseline.
     """
     rules = config.verdict
+    base_sd, other_sd = rules.restart_sd_baseline, rules.restart_sd_variant
+    if rules.metric in {"ttft", "goodput"}:
+        base_sd = other_sd = rules.restart_sd_ttft
     level = 1 - (1 - rules.confidence) / variants
     found = needed(
         rules.difference,
-        restart_sd_baseline=rules.restart_sd_baseline,
-        restart_sd_variant=rules.restart_sd_variant,
+        restart_sd_baseline=base_sd,
+        restart_sd_variant=other_sd,
         starts=starts,
         confidence=level,
         power=POWER,
@@ -66,8 +69,8 @@ def power_of(config: CommonConfig, *, prompts: int, starts: tuple[int, int], loo
     if prompts > 1:
         sees = detectable(
             prompts,
-            restart_sd_baseline=rules.restart_sd_baseline,
-            restart_sd_variant=rules.restart_sd_variant,
+            restart_sd_baseline=base_sd,
+            restart_sd_variant=other_sd,
             starts=starts,
             confidence=level,
             power=POWER,

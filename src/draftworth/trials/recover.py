@@ -4,12 +4,17 @@ import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 import draftworth
+from draftworth.bench.base import Access
 from draftworth.engines import engine as engine_named
 from draftworth.errors import NotRestoredError, RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.services.base import Observed, ProcessId, Running
+from draftworth.services.launch import SCRIPT
 from draftworth.services.processes import boot_id
 from draftworth.trials import record as records
 from draftworth.trials.ask import access_of
@@ -42,7 +47,7 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str,
         UsageError: no such trial, or it never changed anything.
     """
     with Journal(folder / JOURNAL) as journal:
-        config = TrialConfig.model_validate(begin_of(journal.events()).data["config"])
+        config = _config(folder, begin_of(journal.events()).data["config"])
         interrupts = Interrupts(say, held=True)
         with locked(config.service.port, folder, wait_s=wait_s, role=role), interrupts.installed():
             scene = _scene(folder, config, journal, say)
@@ -62,6 +67,30 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str,
     return f"trial {folder.name}: {done.how}"
 
 
+def _config(folder: Path, journalled: dict[str, Any]) -> TrialConfig:
+    """Return what a restore needs of a trial's file; the requests and the judgement are not its business.
+
+    Raises:
+        NotRestoredError: it cannot be read.
+    """
+    needed = {name: journalled[name] for name in ("service", "arms", "limits") if name in journalled}
+    try:
+        return TrialConfig.model_validate(needed)
+    except ValidationError as error:
+        script = folder / SCRIPT
+        by_hand = (f"sh {shlex.quote(str(script))}",) if script.is_file() else ()
+        raise NotRestoredError(f"the trial's journal cannot be read: {error.errors()[0]['msg']}", by_hand) from None
+
+
+def _access(config: TrialConfig, say: Callable[[str], None]) -> Access | None:
+    """Return what lets the tool in, or None where that is not known here: a restore must not depend on it."""
+    try:
+        return access_of(config.service)
+    except UsageError as error:
+        say(f"{error}; the original is put back without being asked to generate")
+        return None
+
+
 def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[str], None]) -> Scene:
     begin = begin_of(journal.events())
     engine = engine_named(config.service.engine)
@@ -71,7 +100,7 @@ def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[s
         service=service_for(config.service, command, stop_timeout_s=config.limits.stop_timeout_s),
         engine=engine,
         url=config.url,
-        access=access_of(config.service),
+        access=_access(config, say),
         model=None,  # any served model proves that the service is back
         start_timeout_s=config.limits.start_timeout_s,
         say=say,

@@ -56,7 +56,7 @@ class Scene:
         service: the service, as the trial's file describes it.
         engine: reads the original's log while it starts.
         url: where the service answers.
-        access: what lets the tool in.
+        access: what lets the tool in; None where that is not known here, and a token cannot be asked for.
         model: the served name, or None for the first the server lists.
         start_timeout_s: most seconds the original may take to start, an attempt.
         say: takes what is happening.
@@ -70,7 +70,7 @@ class Scene:
     service: "Service"
     engine: "Engine"
     url: str
-    access: Access
+    access: Access | None
     model: str | None
     start_timeout_s: float
     say: Callable[[str], None]
@@ -166,8 +166,11 @@ def _bring_back(scene: Scene) -> Restored:
         hint=scene.engine.failure_hint,
     )
     seconds = time.monotonic() - began if started else None
-    how = f"the original runs, pid {running.leader.pid}, owns the port, and has generated a token with {name}"
-    return Restored(how, remarks, running, name, offset, seconds)
+    told = (
+        f"has generated a token with {name}" if name else "is healthy; it was not asked to generate: its key is not set"
+    )
+    how = f"the original runs, pid {running.leader.pid}, owns the port, and {told}"
+    return Restored(how, remarks, running, name or None, offset, seconds)
 
 
 def by_hand(scene: Scene) -> tuple[str, ...]:

@@ -48,6 +48,9 @@ _EXAMPLES: dict[tuple[str, str], str] = {
     ("arms", "url"): '"http://replica-b:8000"',
     ("arms", "model"): '"my-model"',
     ("arms", "api_key_env"): '"OTHER_KEY"',
+    ("arms", "headers"): '{ X-Team = "search" }',
+    ("arms", "headers_env"): '{ X-Gateway-Key = "OTHER_GATEWAY_KEY" }',
+    ("arms", "ca_file"): '"/etc/ssl/company-ca.pem"',
 }
 _WRITTEN = {
     *(("service", "command"), ("service", "port"), ("arms", "name"), ("arms", "speculative_config")),

@@ -38,7 +38,8 @@ class Comparison(Frozen):
     ttft_ratio: Interval | None = None
     """TTFT of the variant over TTFT of the baseline; below 1 is faster."""
     throughput_ratio: Interval | None = None
-    """Output tokens per request time, variant over baseline; above 1 is faster."""
+    """Output tokens per request time, variant over baseline; above 1 is faster. None in an open loop and a replay,
+    where arrivals set the throughput."""
     goodput_ratio: Interval | None = None
     """Goodput of the variant over goodput of the baseline; above 1 is better. None without limits, and where no
     request of an arm met them."""
@@ -48,7 +49,7 @@ class Comparison(Frozen):
     variant_ttft_ms: float | None = None
     baseline_throughput: float | None = None
     """Output tokens / sum of the end-to-end times of the paired prompts, tokens a second of one request. In a closed
-    loop the server's own throughput is this times the concurrency."""
+    loop the server's own throughput is this times the concurrency; None in an open loop and a replay."""
     variant_throughput: float | None = None
     baseline_goodput: float | None = None
     """Closed loop: share of requests within the limits x requests answered a second of request time. Open loop: the

@@ -54,8 +54,9 @@ def compare(baseline_blocks: Sequence[Block], variant_blocks: Sequence[Block], r
 
     The interval over all prompts and its verdict are at level 1 - (1 - confidence) / variants, shared by the looks
     (`sequential`). A category or point shows its interval at `confidence`, as a description; its verdict is one of
-    many and is taken at level 1 - (1 - confidence) / (variants x groups), shared by the looks. Groups are the
-    categories and the points of a sweep, where there are at least two of a kind.
+    many and is taken at level 1 - (1 - confidence) / (variants x groups), shared by the looks. So the verdicts over all
+    prompts share 1 - confidence, and those of the groups share as much again. Groups are the categories and the points
+    of a sweep, where there are at least two of a kind.
 
     Args:
         baseline_blocks: rows of each block of the baseline.
@@ -89,7 +90,7 @@ def compare(baseline_blocks: Sequence[Block], variant_blocks: Sequence[Block], r
         variant,
         measured,
         groups=groups,
-        between=between["tpot"],
+        between=between[rules.metric],
         prompts=len(categories),
         drift=drift,
         rules=rules,

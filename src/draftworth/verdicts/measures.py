@@ -39,20 +39,19 @@ def level(rules: Rules, variants: int, groups: int, *, looks: bool = True) -> Le
 
 
 def measure(baseline: Sequence[Start], variant: Sequence[Start], rules: Rules) -> dict[Metric, Paired]:
-    """Return what could be paired, by metric; goodput only where a limit is stated."""
+    """Return what could be paired, by metric: goodput where a limit is stated, throughput in a closed loop."""
+    left_out = {"goodput": not rules.limits.stated, "throughput": rules.open_loop}
     return {
         metric: pair(baseline, variant, metric, rules.limits, open_loop=rules.open_loop)
         for metric in METRICS
-        if metric != "goodput" or rules.limits.stated
+        if not left_out.get(metric, False)
     }
 
 
 def restart_parts(measured: Mapping[Metric, Paired], rules: Rules) -> dict[Metric, Restarts]:
     """Return the restart part of each metric. It belongs to the server: groups share what all prompts tell of it."""
     return {
-        metric: restarts(paired.table, rules.prior_baseline, rules.prior_variant)
-        if paired.table.defined
-        else NO_RESTARTS
+        metric: restarts(paired.table, *rules.priors(metric)) if paired.table.defined else NO_RESTARTS
         for metric, paired in measured.items()
     }
 
@@ -80,14 +79,14 @@ def judged(
         tpot_ratio=ratios["tpot"],
         shift_ms=_shift(measured["tpot"], at),
         ttft_ratio=ratios["ttft"],
-        throughput_ratio=ratios["throughput"],
+        throughput_ratio=ratios.get("throughput"),
         goodput_ratio=ratios.get("goodput"),
         baseline_tpot_ms=figures["tpot"][0],
         variant_tpot_ms=figures["tpot"][1],
         baseline_ttft_ms=figures["ttft"][0],
         variant_ttft_ms=figures["ttft"][1],
-        baseline_throughput=figures["throughput"][0],
-        variant_throughput=figures["throughput"][1],
+        baseline_throughput=figures.get("throughput", nothing)[0],
+        variant_throughput=figures.get("throughput", nothing)[1],
         baseline_goodput=figures.get("goodput", nothing)[0],
         variant_goodput=figures.get("goodput", nothing)[1],
         pairs=len(measured["tpot"].ids),

@@ -156,9 +156,9 @@ def _identical(baseline_rows: Sequence[RequestRow], variant_rows: Sequence[Reque
     return sum(base[prompt] == other[prompt] for prompt in both), len(both)
 
 
-def _first_ids(rows: Iterable[RequestRow]) -> dict[str, list[int]]:
+def _first_ids(rows: Iterable[RequestRow]) -> dict[str, Sequence[int]]:
     """Return the token ids of each prompt's first good answer."""
-    ids: dict[str, list[int]] = {}
+    ids: dict[str, Sequence[int]] = {}
     for row in sorted(rows, key=lambda row: (row.block, row.repeat)):
         if row.ok and row.token_ids:
             ids.setdefault(row.prompt_id, row.token_ids)

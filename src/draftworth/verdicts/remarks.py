@@ -35,7 +35,7 @@ def remarks(
         variant: the starts of the variant.
         measured: what was paired, by metric.
         groups: the comparisons of the groups.
-        between: the restart part of TPOT.
+        between: the restart part of the metric that the verdict is about.
         prompts: how many prompts there were.
         drift: of the baseline, see `baseline_drift`.
         rules: how the trial is judged.
@@ -61,16 +61,37 @@ def baseline_drift(starts: Sequence[Start], rules: Rules) -> Interval | None:
 
 
 def block_drift(starts: Sequence[Start], rules: Rules) -> Interval | None:
-    """Return TPOT of the later blocks over the earlier ones of the same starts, paired by prompt.
+    """Return TPOT of the later half of each prompt's repeats over the earlier half, within starts, paired by prompt.
 
-    Each start of at least two blocks is cut into halves; of an odd number the middle one is left out. None where the
-    halves share no prompt, as in a run that sends fresh prompts in every block.
+    Of a prompt that a start sent R times, in one block (`row.repeat`) or in several, the first and the last R // 2
+    are compared; of an odd number the middle one is left out. None where no start sent a prompt twice.
     """
-    halves = [(start[: len(start) // 2], start[-(len(start) // 2) :]) for start in starts if len(start) > 1]
+    halves = [_halves(start) for start in starts]
+    halves = [half for half in halves if half[0]]
     if not halves:
         return None
-    early, late = [half[0] for half in halves], [half[1] for half in halves]
+    early, late = [(half[0],) for half in halves], [(half[1],) for half in halves]
     return interval(pair(early, late, "tpot").table, confidence=rules.confidence, seed=rules.seed)
+
+
+def _halves(start: Start) -> tuple[list[RequestRow], list[RequestRow]]:
+    """Return the rows of a start that are among the first and the last half of the repeats of their request.
+
+    Every row takes its place, so that a request that failed does not move the others into the other half.
+    """
+    sent: dict[tuple[str, str], list[tuple[int, int, RequestRow]]] = {}
+    for place, block in enumerate(start):
+        for row in block:
+            sent.setdefault((row.prompt_id, row.point), []).append((place, row.repeat, row))
+    early: list[RequestRow] = []
+    late: list[RequestRow] = []
+    for found in sent.values():
+        rounds = sorted({one[:2] for one in found})
+        half = len(rounds) // 2
+        first, last = set(rounds[:half]), set(rounds[len(rounds) - half :])
+        early += [row for place, repeat, row in found if (place, repeat) in first]
+        late += [row for place, repeat, row in found if (place, repeat) in last]
+    return early, late
 
 
 def _all(starts: Sequence[Start]) -> list[RequestRow]:
@@ -165,7 +186,7 @@ def _never(measured: Mapping[Metric, Paired], rules: Rules) -> list[Finding]:
 
 def _blocks(role: str, starts: Sequence[Start], rules: Rules) -> list[Finding]:
     arm = _arm(role, _all(starts))
-    message = f"TPOT of the later blocks of {arm} is {{}} times that of the earlier ones"
+    message = f"TPOT of {arm} in the later half of the repeats within a start is {{}} times that in the earlier half"
     return _drifted(message, block_drift(starts, rules), rules.margin, Code.BLOCK_DRIFT, arm=arm)
 
 

@@ -11,14 +11,20 @@ HIGHER_IS_BETTER: frozenset[str] = frozenset({"throughput", "goodput"})
 
 MARGIN = 0.02
 """Default half-width of the band around a ratio of 1 that counts as no difference."""
-PRIOR_LOG_SD_BASELINE = 0.005
+PRIOR_LOG_SD_BASELINE = 0.006
 """Prior spread (sd of log TPOT) between restarts of a server that does not speculate."""
-PRIOR_LOG_SD_VARIANT = 0.05
+PRIOR_LOG_SD_VARIANT = 0.08
 """Prior spread (sd of log TPOT) between restarts of a server that speculates.
 
-One published pair of figures (kekzl/imp pull request 1011): between restarts a server spread by 0.5 % without
-speculation and by 11 % with it. Read as ranges over a handful of restarts: the range of four normal draws is 2.06 sd on
-average, so 11 % is an sd of about 0.05. For the other, the 0.5 % itself is taken.
+Both are the largest of four loads measured with three starts each on an H200 (benchmarks/results/restart_spread.json):
+0.57 % without speculation and 8.2 % with n-gram drafts, rounded. The largest, since a prior that is too small gives
+false verdicts and one that is too large only asks for more starts. One published pair of figures (kekzl/imp pull
+request 1011), 0.5 % and 11 %, is of that order: read as ranges over a handful of restarts, an sd of 0.25 and 5 %.
+"""
+PRIOR_LOG_SD_TTFT = 0.10
+"""Prior spread (sd of log TTFT) between restarts of any server.
+
+The same measurement: the median TTFT of the baseline spread by 1.3 to 9.5 % between starts, though its TPOT did not.
 """
 SEED = 20_260_101
 """Seed of every resampling, so that a record gives the same verdict again."""
@@ -67,16 +73,21 @@ class Rules:
 
     Attributes:
         margin: half-width of the band around a ratio of 1 that counts as no difference.
-        confidence: level over everything judged together: variants, groups and looks.
+        confidence: level of a family of verdicts, all looks together. There are two families: those over all prompts,
+            one a variant, each at 1 - (1 - confidence) / variants; and those of the groups of every variant, each at
+            1 - (1 - confidence) / (variants x groups). That any verdict of a family is false has at most the
+            probability 1 - confidence; that any of both is, twice that.
         variants: how many variants the trial compares with this baseline.
         metric: what the verdict is about.
         limits: what goodput asks for; without any there is no goodput.
-        prior_baseline: sd of the log of a time between restarts of the baseline, used while it has fewer than three
-            starts.
+        prior_baseline: sd of log TPOT between restarts of the baseline, used while it has fewer than three starts, for
+            TPOT and throughput.
         prior_variant: the same of the variant.
+        prior_ttft: sd of log TTFT between restarts of either arm, used likewise for TTFT and goodput.
         look: which look at the data this is, from 1.
         looks: how many looks are planned, the last included; 1 is a trial without sequential stopping.
-        open_loop: whether requests came at times of their own; goodput is then a share of requests instead of a rate.
+        open_loop: whether requests came at times of their own; goodput is then a share of requests instead of a rate,
+            and there is no throughput, since the arrivals set it.
         seed: of the resampling.
     """
 
@@ -87,6 +98,7 @@ class Rules:
     limits: Limits = Limits()
     prior_baseline: float = PRIOR_LOG_SD_BASELINE
     prior_variant: float = PRIOR_LOG_SD_VARIANT
+    prior_ttft: float = PRIOR_LOG_SD_TTFT
     look: int = 1
     looks: int = 1
     open_loop: bool = False
@@ -97,7 +109,7 @@ class Rules:
 
         Raises:
             ValueError: a margin or level outside (0, 1), fewer than one variant, a look that is not one of the looks,
-                a prior below 0, an unknown metric, or goodput without a limit.
+                a prior below 0, an unknown metric, goodput without a limit, or throughput in an open loop.
         """
         if not (0 < self.margin < 1 and 0 < self.confidence < 1):
             raise ValueError(f"margin and confidence lie between 0 and 1, not at {self.margin} and {self.confidence}")
@@ -105,10 +117,19 @@ class Rules:
             raise ValueError(f"at least one variant is compared, not {self.variants}")
         if not 1 <= self.look <= self.looks:
             raise ValueError(f"look {self.look} is not one of {self.looks}")
-        for arm, prior in (("baseline", self.prior_baseline), ("variant", self.prior_variant)):
+        priors = (("the baseline", self.prior_baseline), ("the variant", self.prior_variant), ("TTFT", self.prior_ttft))
+        for what, prior in priors:
             if not (math.isfinite(prior) and prior >= 0):
-                raise ValueError(f"the restart prior of the {arm} must be a number of at least 0, not {prior}")
+                raise ValueError(f"the restart prior of {what} must be a number of at least 0, not {prior}")
         if self.metric not in {"tpot", "ttft", *HIGHER_IS_BETTER}:
             raise ValueError(f"a verdict is about tpot, ttft, throughput or goodput, not {self.metric}")
         if self.metric == "goodput" and not self.limits.stated:
             raise ValueError("a verdict about goodput needs at least one limit")
+        if self.metric == "throughput" and self.open_loop:
+            raise ValueError("a verdict about throughput needs a closed loop: in an open one the arrivals set it")
+
+    def priors(self, metric: Metric) -> tuple[float, float]:
+        """Return the restart priors of a metric, of the baseline and of the variant."""
+        if metric in {"ttft", "goodput"}:
+            return self.prior_ttft, self.prior_ttft
+        return self.prior_baseline, self.prior_variant

@@ -27,7 +27,7 @@ Spending = Literal["linear", "obrien-fleming", "pocock"]
 SPENDING: Spending = "linear"
 """The default: alpha t (Kim and DeMets 1987, Biometrika 74:149, with rho = 1).
 
-A look of a trial costs a restart of a service, and the effects looked for (10 to 25 %) are two to five standard errors
+A look of a trial costs a restart of a service, and the effects looked for (10 to 25 %) are one to three standard errors
 of a single start at the stated prior. O'Brien-Fleming's function asks for 4.9 standard errors at the first of five
 looks and so for restarts that the evidence does not need; Pocock's asks for 2.4, but leaves 2.4 for the last look too,
 which a small effect pays for. Linear spending asks for 2.6 at the first and 2.3 at the last."""

@@ -18,6 +18,8 @@ WEAKENS = {
 }
 """The findings that say that something else was measured than what the verdict would claim. Every other one leaves the
 verdict: it explains a result, or takes from what is known beside the times."""
+FROM_ANY_ARM = frozenset({Code.FOREIGN_REQUESTS})
+"""Those that count whichever arm they were seen in: what befell one server may have befallen the others unseen."""
 _CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER})
 
 
@@ -26,8 +28,7 @@ def weaken(comparison: C, findings: Sequence[Finding]) -> C:
 
     Args:
         comparison: as measured, the output check considered.
-        findings: those that concern it: of the trial, the baseline and its own variant. What befell one arm's
-            server may have befallen the others unseen, so foreign requests count whichever arm they were seen in.
+        findings: those that concern it: of the trial, the baseline and its own variant, and those of `FROM_ANY_ARM`.
 
     Returns:
         The same with INCONCLUSIVE for FASTER or SLOWER, and why, where a finding of `WEAKENS` is among them.

@@ -46,7 +46,7 @@ class Plain:
         beside = next((key for key in _BESIDE if row.data.get(key)), None)
         if beside:
             raise UsageError(
-                f'{row.where}: "{beside}" beside "{present[0]}" would not be sent, and without it the prompt is another; '
+                f'{row.where}: "{beside}" beside "{present[0]}" is not sent, and without it the prompt is another; '
                 'put both into "prompt", or write "messages"'
             )
         messages, turns = self._content(present[0], row)

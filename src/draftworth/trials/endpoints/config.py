@@ -1,10 +1,11 @@
 """The trial's file where `[service] type = "endpoints"`: servers that run already, a baseline and its variants."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from draftworth.models import Strict
+from draftworth.models import FilePath
 from draftworth.trials.config import BASELINE, AccessConfig, ArmName, CommonConfig, check_names, plain_url
 
 
@@ -32,8 +33,12 @@ class EndpointsConfig(AccessConfig):
         return plain_url(value)
 
 
-class EndpointArm(Strict):
-    """One variant: a server that runs already."""
+class EndpointArm(AccessConfig):
+    """One variant: a server that runs already.
+
+    The baseline's `headers` and `ca_file` are used where the arm gives none of its own. Its key (`api_key_env`) and
+    `headers_env` are sent to a variant at the same scheme, host and port only; elsewhere the arm has to say.
+    """
 
     name: ArmName
     """The arm's name: letters, digits, dot, dash, underscore; at most 64."""
@@ -41,13 +46,23 @@ class EndpointArm(Strict):
     """Its URL, without `/v1`."""
     model: str | None = None
     """Its served name, where that is not the baseline's."""
-    api_key_env: str | None = None
-    """The variable that holds its API key, where that is not the baseline's."""
+    same_access: bool = False
+    """Send the baseline's key and `headers_env` to this server, although it has another scheme, host or port; `false`,
+    written out, says that it needs none of them."""
+    ca_file: FilePath | None = None
+    """A PEM file with the authorities to believe for https, where they are not the baseline's; an absolute path."""
 
     @field_validator("url")
     @classmethod
     def _is_url(cls, value: str) -> str:
         return plain_url(value)
+
+    @field_validator("ca_file")
+    @classmethod
+    def _is_absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError("must be an absolute path")
+        return value
 
 
 class EndpointsTrial(CommonConfig):

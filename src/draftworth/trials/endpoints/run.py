@@ -2,16 +2,19 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from draftworth import redact
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
 from draftworth.bench.pulse import Pulse
 from draftworth.bench.requests import Requests, repeated_passages, requests_in, workload_findings
-from draftworth.bench.window import Job, Window, close, scrape, send, together, warm_up
+from draftworth.bench.rows import write_part
+from draftworth.bench.summary import load_findings
+from draftworth.bench.window import Job, Window, client_findings, close, scrape, send, together, warm_up
 from draftworth.engines.base import MetricsSnapshot, StartupFacts
 from draftworth.errors import DraftworthError, InterruptedTrial, MeasureError, TrialError
 from draftworth.findings import Code, find
@@ -25,12 +28,16 @@ from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import METRICS, refuse_failed
-from draftworth.trials.note import note
+from draftworth.trials.note import ArmNotes
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.progress import Progress
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import score_all, spread, within_context
 
+if TYPE_CHECKING:
+    from draftworth.bench.points import Point
+
+_OF_THE_CLIENT = frozenset({Code.CLIENT_SATURATED, Code.ARRIVALS_LATE})
 _NOTHING_DONE = Restored("nothing was started or stopped; the servers run on")
 
 
@@ -89,6 +96,7 @@ class _Run:
         self.answers: dict[str, str] = {}
         self.jobs = {arm.name: self._job(arm) for arm in ready.arms}
         self.pulse: Pulse | None = None
+        self.turns: Counter[Point] = Counter()
 
     def run(self) -> Outcome:
         """Do every step. Never raises: what went wrong is in the outcome, and what was measured too."""
@@ -115,6 +123,7 @@ class _Run:
             self.outcome.crash = error
         finally:
             self.interrupts.hold()
+            self._judge_client()  # of a part that was cut short, too
         return self.outcome
 
     def _take(self, step: Step) -> bool:
@@ -123,7 +132,9 @@ class _Run:
             self._score()
             return False
         self._segment(step.look)
+        self._judge_client()
         self.outcome.look = step.look
+        self.outcome.complete = len(self.outcome.blocks)
         if self.requests.repeated and step.look == 1:
             self.outcome.findings.append(repeated_passages())
         if step.look == self.outcome.looks:
@@ -173,7 +184,14 @@ class _Run:
         for arm in self.ready.arms:
             self.progress.now(f"warming up {arm.name}")
             point = self.ready.sweep[0]
-            warm_up(self.jobs[arm.name], self.config.workload.warmup, point, self._running(arm.target))
+            self.outcome.findings += warm_up(
+                self.jobs[arm.name],
+                self.config.workload.warmup,
+                point,
+                self._running(arm.target),
+                self.ready.prompts,
+                arm=arm.name,
+            )
         self.outcome.waited_s += time.monotonic() - began
 
     def _segment(self, number: int) -> None:
@@ -201,6 +219,8 @@ class _Run:
             self.pulse = None
         for arm in self.ready.arms:
             self._close(blocks[arm.name], before[arm.name])
+            for window in blocks[arm.name].windows:
+                window.findings += load_findings(window.point, window.rows, arm.name)
             refuse_failed(arm.name, blocks[arm.name].rows, self.config.limits.failed_share)
 
     def _in_turns(self, prompts: Sequence[Prompt], blocks: dict[str, Block]) -> None:
@@ -210,20 +230,16 @@ class _Run:
         for (name, _), window in windows.items():
             blocks[name].windows.append(window)
 
-        last = arms[-1].name
-
-        def how_it_goes() -> str:
-            rows = [one for block in self.outcome.blocks if block.arm == last for one in block.rows]
-            return note(self.outcome.blocks, last, rows)
-
-        self.pulse = Pulse(self._count, todo, how_it_goes)
+        self.pulse = Pulse(self._count, todo, ArmNotes(self.outcome.blocks, arms[-1].name))
         for point in sweep:
             # The first server's model counts the tokens, so that every arm is sent the same.
             chosen = {prompt.id for prompt in prompts}
             some = [prompt for prompt in self.requests.at(point, arms[0].target) if prompt.id in chosen]
-            for turn, part in enumerate(turns(some, point)):
-                # A B, B A, A B, …: neither server is always the one that goes first.
-                for arm in arms if turn % 2 == 0 else reversed(arms):
+            for part in turns(some, point, self.config.workload.repeats):
+                # A B, B A, A B, …, from part to part too: neither server is always the one that goes first.
+                forth = self.turns[point] % 2 == 0
+                self.turns[point] += 1
+                for arm in arms if forth else reversed(arms):
                     send(
                         self.jobs[arm.name],
                         part,
@@ -233,16 +249,31 @@ class _Run:
                         run=self._running(arm.target),
                         on_row=self.pulse.row,
                     )
+            for arm in arms:
+                number = blocks[arm.name].number
+                write_part(windows[arm.name, point].rows, self.folder, block=number, number=sweep.index(point) + 1)
 
     def _close(self, block: Block, before: MetricsSnapshot | None) -> None:
         """Read a server's counters for all points of a part together."""
         job = self.jobs[block.arm]
-        client = together([window.client for window in block.windows])
-        whole = Window(block.arm, self.ready.sweep[0], rows=block.rows, client=client)
+        whole = Window(block.arm, self.ready.sweep[0], rows=block.rows)
         close(job, whole, before)
         block.counts, block.per_request = whole.counts, whole.per_request
         block.cache = whole.cache
         block.findings += whole.findings
+
+    def _judge_client(self) -> None:
+        """Remark where the client was the bottleneck at a point: over all parts so far, since one is short."""
+        for arm in self.ready.arms:
+            for point in self.ready.sweep:
+                of_arm = [window for block in self.outcome.blocks if block.arm == arm.name for window in block.windows]
+                windows = [window for window in of_arm if window.point == point]
+                client = together([window.client for window in windows])
+                for window in windows:
+                    window.findings = [one for one in window.findings if one.code not in _OF_THE_CLIENT]
+                if client is not None:
+                    name = point.label or point.load.label
+                    windows[-1].findings += client_findings(arm.name, name, client)
 
     def _score(self) -> None:
         scores = self.outcome.scores
