@@ -123,6 +123,8 @@ def test_a_tool_killed_in_a_later_round_leaves_the_original_serving(case: Case, 
         assert holder is not None
         assert holder.pid != pid
         assert case.cli("trial", "list", "--json").json["trials"][0]["state"] == "restored"
+    rows = pq.read_table(case.trials()[0] / "requests.parquet").to_pylist()
+    assert {row["arm"] for row in rows} == {"baseline", "ngram-5"}, "what was measured before is kept"
 
 
 def test_a_restore_does_not_need_the_key(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from draftworth.bench.requests import load_workload, requests_in
+from draftworth.bench.requests import load_workload, requests_in, sweep_of
 from draftworth.engines import engine as engine_named
 from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.services import service_for
@@ -71,7 +71,7 @@ def prepare(path: Path) -> Prepared:
         if isinstance(named, str):
             _check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
     if observed.running:
-        _check_served(config, access)
+        _check_served(config, access, prompts)
     version = engine.version_of(command, config.service.env)
     made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
@@ -124,9 +124,10 @@ def _check_host(config: "TrialConfig") -> None:
         raise UsageError(f"service.host: {config.service.host!r} has no address: {error.strerror or error}") from None
 
 
-def _check_served(config: "TrialConfig", access: "Access") -> None:
-    """Refuse where the running service does not answer, or does not serve the model the file names."""
+def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Prompt]") -> None:
+    """Refuse where the running service does not answer, does not serve the model the file names, or is too short."""
     from draftworth.bench.run import served_models_sync  # noqa: PLC0415 - lazy: aiohttp
+    from draftworth.bench.server import check_fits, look_at  # noqa: PLC0415 - lazy: aiohttp
 
     try:
         served = served_models_sync(config.url, access=access)
@@ -134,6 +135,10 @@ def _check_served(config: "TrialConfig", access: "Access") -> None:
         raise RefusedError(f"the service runs but does not answer: {error}") from None
     if config.service.model is not None and config.service.model not in served:
         raise UsageError(f"service.model: {config.service.model!r} is not served; the service has: {', '.join(served)}")
+    found = look_at(
+        config.url, access=access, model=config.service.model, token_timeout_s=config.limits.token_timeout_s
+    )
+    check_fits(found, prompts, sweep_of(config.workload))
 
 
 def _check_model(model: str | None, config: "TrialConfig", *, where: str = "service.command: the model") -> Path | None:

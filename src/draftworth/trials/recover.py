@@ -3,6 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,12 @@ def elsewhere(folder: Path) -> str:
 
 
 def _write(folder: Path, reason: str, done: Restored | None, commands: tuple[str, ...]) -> None:
-    """Write the record of a trial that ended without one, or correct the one it has."""
+    """Write the record of a trial that ended without one, or correct the one it has; keep what was measured."""
+    from draftworth.bench.rows import merge_parts  # noqa: PLC0415 - lazy: pyarrow
+
+    # The rows are worth keeping, and never worth a restore.
+    with suppress(Exception):
+        merge_parts(folder)
     try:
         found = records.read(folder)
     except UsageError:

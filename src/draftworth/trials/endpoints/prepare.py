@@ -74,7 +74,7 @@ def prepare(config: EndpointsTrial) -> Prepared:
     prompts = load_workload(config.workload).prompts
     # Every arm's access before any server is asked.
     allowed = [access_of(config.service), *(access_to(config.service, arm) for arm in config.arms)]
-    arms = tuple(_arm(config, *one) for one in zip((None, *config.arms), allowed, strict=True))
+    arms = tuple(_arm(config, arm, access, prompts) for arm, access in zip((None, *config.arms), allowed, strict=True))
     sweep = sweep_of(config.workload)
     segments = parts_of(config, prompts, sweep)
     requests = requests_in(prompts) * config.workload.repeats * len(sweep) * len(arms)
@@ -94,13 +94,14 @@ def prepare(config: EndpointsTrial) -> Prepared:
     return Prepared(config, engine_named(config.service.engine), arms, prompts, segments, sweep, made)
 
 
-def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access) -> Arm:
-    from draftworth.bench.server import look_at  # noqa: PLC0415 - lazy: aiohttp
+def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access, prompts: Sequence[Prompt]) -> Arm:
+    from draftworth.bench.server import check_fits, look_at  # noqa: PLC0415 - lazy: aiohttp
 
     service = config.service
     url = arm.url if arm else service.baseline
     wanted = (arm.model if arm else None) or service.model
     found = look_at(url, access=allowed, model=wanted, token_timeout_s=config.limits.token_timeout_s)
+    check_fits(found, prompts, sweep_of(config.workload))
     return Arm(arm.name if arm else BASELINE, found.target, found.version)
 
 
