@@ -95,10 +95,13 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
         "warning",
         "the baseline drafts tokens too; this compares two ways to speculate, not speculation with none",
     ),
-    Code.FEW_PAIRS: ("info", "too few prompts for an interval; raise workload.prompts_per_category"),
+    Code.FEW_PAIRS: (
+        "info",
+        "with few prompts intervals are wide or missing; send more (prompts_per_category, or more of your own)",
+    ),
     Code.FEW_STARTS: (
         "info",
-        "each arm was started fewer than three times, so the interval is widened by the stated restart prior",
+        "an arm was started fewer than three times, so its part of the interval is the stated restart prior",
     ),
     Code.REQUESTS_FAILED: ("warning", "failed requests are kept as rows and left out of every time"),
     Code.LENGTHS_DIFFER: (
@@ -127,7 +130,7 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     ),
     Code.CONFOUNDED: (
         "warning",
-        "the arms differ in more than what was declared; part of the difference may come from this",
+        "the arms differ, or may differ, in more than what was declared; part of the difference may come from this",
     ),
     Code.CLIENT_SATURATED: (
         "warning",

@@ -9,6 +9,7 @@ from draftworth.bench.base import Access
 from draftworth.errors import UsageError
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _OURS = frozenset({"host", "content-length", "content-type", "transfer-encoding", "connection", "accept-encoding"})
 
 
@@ -52,5 +53,7 @@ def access(
 def _value(variable: str, what: str) -> str:
     value = os.environ.get(variable, "").strip()
     if not value:
-        raise UsageError(f"{what}: the environment variable {variable} is not set; export it first")
+        # Somebody may have given the key itself: it is not shown then.
+        name = variable if _VARIABLE.fullmatch(variable) else "it names"
+        raise UsageError(f"{what}: the environment variable {name} is not set; name the variable, not the key")
     return value

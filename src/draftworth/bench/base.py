@@ -200,6 +200,11 @@ class RequestRow:
         """Whether the row's times count: it was answered, at the first attempt."""
         return self.ok and self.retries == 0
 
+    @property
+    def conversation(self) -> str:
+        """The prompt this is a turn of: what counts as one piece of evidence."""
+        return self.prompt_id.removesuffix(f"#{self.turn}") if self.turn > 1 else self.prompt_id
+
 
 @dataclass(frozen=True, slots=True)
 class ClientHealth:

@@ -21,7 +21,7 @@ def server_message(body: str) -> str:
     try:
         value: Any = json.loads(body)
     except ValueError:
-        return one_line(body)
+        return "an HTML page" if body.lstrip()[:1] == "<" else one_line(body)
     return one_line(error_text(value))
 
 

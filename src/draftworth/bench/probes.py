@@ -123,7 +123,7 @@ async def served_models(
     try:
         return tuple(str(entry["id"]) for entry in json.loads(text)["data"])
     except (ValueError, KeyError, TypeError) as error:
-        said = redact.values(one_line(text), access.headers)
+        said = redact.values(server_message(text), access.headers)
         raise MeasureError(f"GET {base_url}/v1/models: not a list of models: {said}") from error
 
 

@@ -38,8 +38,8 @@ class Tally:
             self._origin = row.tpot_ms
         self.n += 1
         self._sum += row.tpot_ms
-        total, count = self._prompts.get(row.prompt_id, (0.0, 0))
-        self._prompts[row.prompt_id] = total + row.tpot_ms, count + 1
+        total, count = self._prompts.get(row.conversation, (0.0, 0))
+        self._prompts[row.conversation] = total + row.tpot_ms, count + 1
         if count:
             self._add(total / count, -1)
         self._add((total + row.tpot_ms) / (count + 1), 1)

@@ -25,7 +25,9 @@ def bench(
     /,
     *,
     model: Annotated[str | None, Parameter(help="The served model's name; default: the first.")] = None,
-    concurrency: Annotated[str | None, Parameter(help="Closed loop: requests at a time, e.g. 1,8,32.")] = None,
+    concurrency: Annotated[
+        str | None, Parameter(help="Closed loop: requests at a time, e.g. 1,8,32; default 1.")
+    ] = None,
     rate: Annotated[str | None, Parameter(help="Open loop: requests a second (Poisson), e.g. 2,4,8.")] = None,
     replay: Annotated[
         float | None, Parameter(help="Send a trace at its recorded times, this many times as fast (1: as recorded).")
@@ -34,7 +36,10 @@ def bench(
     context_tokens: Annotated[
         str | None, Parameter(help="Fill prompts up with text to about so many tokens, e.g. 1000,8000.")
     ] = None,
-    format: Annotated[str | None, Parameter(help="The file's layout, where it is not recognised.")] = None,  # noqa: A002 - the word people know
+    format: Annotated[  # noqa: A002 - the word people know
+        str | None,
+        Parameter(help="The file's layout: trace, sharegpt, speed-bench, spec-bench or plain; else recognised."),
+    ] = None,
     categories: Annotated[str | None, Parameter(help="Only these categories, e.g. coding,math.")] = None,
     prompts_per_category: Annotated[int | None, Parameter(help="At most this many prompts of each.")] = None,
     limit: Annotated[int | None, Parameter(help="At most this many prompts.")] = None,
@@ -58,7 +63,8 @@ def bench(
     failed_share: Annotated[float, Parameter(help="Share of failed requests above which it ends.")] = 0.1,
     api_key_env: Annotated[str | None, Parameter(help="The variable that holds the API key.")] = None,
     header: Annotated[
-        list[str] | None, Parameter(help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out.")
+        list[str] | None,
+        Parameter(negative="", help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out."),
     ] = None,
     ca_file: Annotated[Path | None, Parameter(help="PEM file of a private certificate authority.")] = None,
     as_json: Annotated[

@@ -15,6 +15,7 @@ from draftworth.trials.config import CommonConfig, TrialConfig
 from draftworth.trials.endpoints.config import EndpointsTrial
 
 AnyTrial = TrialConfig | EndpointsTrial
+_KINDS = ("process", "endpoints")
 Location = tuple[str | int, ...]
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -35,6 +36,9 @@ def load(path: Path) -> AnyTrial:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     service = data.get("service")
     kind = service.get("type", "process") if isinstance(service, dict) else "process"
+    if kind not in _KINDS:
+        where = f"{path}:{find_line(text, ('service', 'type'))}"
+        raise UsageError(f"{where}: service.type: must be one of {', '.join(map(repr, _KINDS))}, not {kind!r}")
     model: type[AnyTrial] = EndpointsTrial if kind == "endpoints" else TrialConfig
     folder = path.absolute().parent
     try:
@@ -116,6 +120,7 @@ def _at(data: Any, location: Location) -> Any:
     return data
 
 
+_SWEPT = {f"workload.{name}" for name in ("concurrency", "rate", "max_tokens", "context_tokens")}
 # What pydantic says in the words of Python, said in those of TOML.
 _PLAIN = {
     "tuple_type": 'must be a list, like ["a", "b"] (a list of tables is written [[name]])',
@@ -128,6 +133,10 @@ _PLAIN = {
 
 def _what(field: str, location: Location, detail: Any, model: type[CommonConfig]) -> str:
     kind = detail["type"]
+    if field in _SWEPT and kind == "tuple_type":
+        return f"{field}: must be a number, or a list of numbers like [1, 8]"
+    if field == "service.baseline" and kind == "extra_forbidden":
+        return f'{field}: belongs to endpoints; write type = "endpoints" in [service]'
     if kind == "extra_forbidden":
         known = _fields_at(model, location[:-1])
         near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)

@@ -37,7 +37,7 @@ class Power(Frozen):
         told = f"Power: with {self.prompts} prompts and {of} it sees {sees} in 80 of 100 trials (usual spread). "
         if self.prompts_needed is not None:
             return f"{told}To see {wanted} takes {self.prompts_needed} prompts."
-        starts = f" (verdict.starts = {self.starts_needed})" if self.starts_needed else ""
+        starts = f" (verdict.starts = {self.starts_needed})" if self.starts_needed and self.starts != (1, 1) else ""
         return f"{told}To see {wanted} no number of prompts is enough: {self.reason}{starts}."
 
 

@@ -55,7 +55,7 @@ class Paired:
 
 def cluster_of(row: RequestRow) -> str:
     """Return the prompt a row belongs to: turn 2 of `a` has the id `a#2` and belongs to `a`."""
-    return row.prompt_id.removesuffix(f"#{row.turn}") if row.turn > 1 else row.prompt_id
+    return row.conversation
 
 
 def category_of(rows: Iterable[RequestRow]) -> dict[str, str]:

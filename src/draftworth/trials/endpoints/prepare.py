@@ -233,7 +233,7 @@ def _steps(config: EndpointsTrial, segments: Sequence[Sequence[Prompt]]) -> list
     names = ", ".join((BASELINE, *(arm.name for arm in config.arms)))
     steps = []
     for number, segment in enumerate(segments, 1):
-        count = requests_in(segment) * work.repeats
+        count = requests_in(segment) * work.repeats * len(sweep_of(work))
         about = f"part {number} of {len(segments)}: {count} requests to each of {names} in turns, {in_words(work)}" + (
             "" if number == len(segments) else "; then look whether the evidence is enough"
         )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from draftworth.bench.points import Point
 
 _OF_THE_CLIENT = frozenset({Code.CLIENT_SATURATED, Code.ARRIVALS_LATE})
-_NOTHING_DONE = Restored("nothing was started or stopped; the servers run on")
+_NOTHING_DONE = Restored("nothing was started or stopped")
 
 
 def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
