@@ -33,7 +33,7 @@ EXIT_CODES = """\
 | 3 | measured, but inconclusive |
 | 4 | **NOT RESTORED**: the service is not back; the commands that bring it back are printed |
 | 5 | a bug in Draftworth, with a text to report; a service that was touched is put back first |
-| 6 | the trial could not be measured (verdict `error`), or was interrupted, and the service is back; `bench`: too many requests failed |
+| 6 | the trial could not be measured or was interrupted, and the service is back; `bench`: too many failed requests |
 | 130 | `bench` was interrupted by Ctrl-C; what was measured is kept |
 """
 

@@ -118,7 +118,7 @@ def test_a_tool_killed_in_a_later_round_leaves_the_original_serving(case: Case, 
         time.sleep(0.2)
         tool.kill()
         tool.communicate()
-        wait_for(lambda: (case.trials()[0] / "trial.json").is_file(), 40, "the guard has restored, and written it down")
+        wait_for((case.trials()[0] / "trial.json").is_file, 40, "the guard has restored, and written it down")
         holder = listener(case.port)
         assert holder is not None
         assert holder.pid != pid
