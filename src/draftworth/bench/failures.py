@@ -1,9 +1,12 @@
 """What goes wrong between a client and a server, in one line for a person."""
 
 import json
+import re
 import ssl
 from typing import Any
 
+_MARKUP = re.compile(r"(?is)<(script|style)\b.*?</\1>|<[^>]*>")
+_PAGE = 20_000
 _MESSAGE_LENGTH = 200
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403
@@ -21,7 +24,9 @@ def server_message(body: str) -> str:
     try:
         value: Any = json.loads(body)
     except ValueError:
-        return "an HTML page" if body.lstrip()[:1] == "<" else one_line(body)
+        if body.lstrip()[:1] != "<":
+            return one_line(body)
+        return one_line(f"an HTML page: {_MARKUP.sub(' ', body[:_PAGE])}")
     return one_line(error_text(value))
 
 
