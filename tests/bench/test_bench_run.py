@@ -511,7 +511,7 @@ def test_what_is_no_openai_server_is_told() -> None:
 
     page_, lost, gone = asyncio.run(go())
     assert page_ == (
-        "URL is not an OpenAI-compatible server: GET URL/v1/models said not a list of models: <html>welcome</html>"
+        "URL is not an OpenAI-compatible server: GET URL/v1/models said not a list of models: an HTML page: welcome"
     )
     assert lost == (
         "URL/lost is not an OpenAI-compatible server: GET URL/lost/v1/models said HTTP 404: <html>welcome</html>"

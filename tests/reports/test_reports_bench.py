@@ -124,7 +124,7 @@ def test_warnings_come_first_and_every_finding_has_its_advice() -> None:
     found = "\n".join(lines(bench(point())))
     assert found.index("warning (requests_failed)") < found.index("info (few_pairs)")
     assert "  failed requests are kept as rows and left out of every time." in found
-    assert "  too few prompts for an interval; raise workload.prompts_per_category." in found
+    assert "  with few prompts intervals are wide or missing; send more" in found
 
 
 def test_the_files_are_named_and_an_early_end_is_told() -> None:
