@@ -514,7 +514,7 @@ def test_what_is_no_openai_server_is_told() -> None:
         "URL is not an OpenAI-compatible server: GET URL/v1/models said not a list of models: an HTML page: welcome"
     )
     assert lost == (
-        "URL/lost is not an OpenAI-compatible server: GET URL/lost/v1/models said HTTP 404: <html>welcome</html>"
+        "URL/lost is not an OpenAI-compatible server: GET URL/lost/v1/models said HTTP 404: an HTML page: welcome"
     )
     assert gone.startswith("URL does not answer: connection refused by 127.0.0.1:")
 
