@@ -181,7 +181,14 @@ def served(tmp_path_factory: pytest.TempPathFactory, engine: InstalledEngine, mo
     url = f"http://127.0.0.1:{found.port}"
     with original(found.command, found.port, found.folder, found.variables, 400):
         wait_for(lambda: healthy_sync(url), 60, "the server serves")
+        holder = listener(found.port)
+        assert holder is not None
+        left = family(holder, session_of(holder.pid), None, ())
         yield url
+    # Its workers live on after it is killed.
+    for pid in {*(process.pid for process in left), *found.processes()}:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     wait_for(lambda: not listening(found.port), 30, "the port is free")
 
 
