@@ -4,8 +4,7 @@ import asyncio
 import time
 
 from draftworth.bench.base import ClientHealth
-from draftworth.bench.monitor import Monitor
-from draftworth.bench.window import together
+from draftworth.bench.monitor import Monitor, together
 
 
 def watched(*, blocked_s: float, idle_s: float) -> ClientHealth:

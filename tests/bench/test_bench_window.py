@@ -10,19 +10,10 @@ from tests.fakes.openai_server import FakeServer, Script, serving
 from draftworth.bench import run
 from draftworth.bench import window as window_module
 from draftworth.bench.base import ClientHealth, Closed, Prompt, RequestRow, Sampling, Target
+from draftworth.bench.doubts import client_findings, foreign_use, retry_findings
+from draftworth.bench.monitor import together
 from draftworth.bench.points import Point
-from draftworth.bench.window import (
-    Job,
-    Run,
-    Window,
-    _count,
-    client_findings,
-    close,
-    foreign_use,
-    retry_findings,
-    together,
-    warm_up,
-)
+from draftworth.bench.window import Job, Run, Window, _count, close, warm_up
 from draftworth.engines.base import MetricsSnapshot
 from draftworth.engines.vllm import VLLM
 from draftworth.errors import MeasureError

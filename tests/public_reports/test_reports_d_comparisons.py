@@ -21,8 +21,9 @@ from tests.public_reports.scripted import (
 
 from draftworth.bench import run
 from draftworth.bench.base import Closed, Prompt, RequestRow, Sampling, Target
+from draftworth.bench.doubts import client_findings
 from draftworth.bench.points import Point
-from draftworth.bench.window import Window, client_findings
+from draftworth.bench.window import Window
 from draftworth.engines.base import StartupFacts
 from draftworth.engines.vllm import VLLM
 from draftworth.findings import Code

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from draftworth import redact
-from draftworth.bench.base import ClientHealth, Closed, RequestRow, ScoredOutput, Target
+from draftworth.bench.base import Closed, RequestRow, ScoredOutput, Target
 from draftworth.bench.points import Point
 from draftworth.bench.rows import write_rows
 from draftworth.bench.window import Window
@@ -27,7 +27,7 @@ from draftworth.reports.markdown import report
 from draftworth.services.base import Observed, ProcessId
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import CommonConfig, TrialConfig
-from draftworth.trials.judge import arms_of, compare_arm, complete_rounds, decided
+from draftworth.trials.judge import arms_of, compare_arm, decided
 from draftworth.trials.outcome import _best, make_record
 from draftworth.trials.plan import Kind, plan
 from draftworth.trials.plan_text import lines
@@ -225,50 +225,6 @@ def test_the_best_variant_has_the_best_verdict_then_the_lowest_ratio(some: list[
         order.append(best.arm)
         some.remove(best)
     assert order == list("abcdefg")
-
-
-# --- rounds of a trial that was cut short
-
-
-def started(arm: str, start: int, *, failed: int = 0, client: bool = True, windows: int = 1) -> Block:
-    rows = [row(arm, f"p{i}", start=start, ok=i >= failed) for i in range(10)]
-    health = ClientHealth(wall_s=1.0)
-    made = [Window(arm, POINT, rows=rows, client=health) for _ in range(windows)]
-    made[-1].client = health if client else None
-    return Block(arm=arm, number=1, start=start, windows=made)
-
-
-FIRST = [("baseline", 1), ("a", 1), ("b", 1), ("baseline", 2)]
-SECOND = [("a", 2), ("b", 2), ("baseline", 3)]
-
-
-def kept(blocks: Sequence[Block], **limits: float) -> list[tuple[str, int]]:
-    config = config_of("a", "b", starts=3)
-    arms = arms_of(config, {"baseline": (), "a": (), "b": ()})
-    return [(one.arm, one.start) for one in complete_rounds(blocks, arms, **limits)]
-
-
-@pytest.mark.parametrize("reached", range(len(SECOND) + 1))
-def test_a_round_counts_when_every_variant_and_the_closing_baseline_were_measured(reached: int) -> None:
-    blocks = [started(*one) for one in (*FIRST, *SECOND[:reached])]
-    assert kept(blocks) == FIRST + (SECOND if reached == 3 else [])
-
-
-@pytest.mark.parametrize("reached", range(len(FIRST)))
-def test_without_a_whole_first_round_there_is_nothing_to_judge(reached: int) -> None:
-    assert kept([started(*one) for one in FIRST[:reached]]) == []
-
-
-def test_a_block_that_was_cut_short_or_failed_takes_its_round_with_it() -> None:
-    whole = [started(*one, windows=2) for one in (*FIRST, *SECOND[:2])]
-    assert kept([*whole, started("baseline", 3, windows=2)]) == FIRST + SECOND
-    assert kept([*whole, started("baseline", 3, windows=2, client=False)]) == FIRST
-    assert kept([*whole, started("baseline", 3, windows=1)]) == FIRST, "a point was not reached"
-    assert kept([*whole, Block(arm="baseline", number=7, start=3)]) == FIRST, "nothing was measured"
-    assert kept([*whole, started("baseline", 3, windows=2, failed=2)]) == FIRST
-    assert kept([*whole, started("baseline", 3, windows=2, failed=1)]) == FIRST + SECOND
-    assert kept([*whole, started("baseline", 3, windows=2, failed=2)], failed_share=0.2) == FIRST + SECOND
-    assert kept([started("baseline", 1, client=False), *whole[1:4]]) == []
 
 
 # --- what a file may ask for

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from time import perf_counter
 from types import TracebackType
 from typing import Self
@@ -85,3 +86,26 @@ class Monitor:
 def _counted(milliseconds: Sequence[float]) -> Counter[float]:
     """Return how often each value occurs, to a hundredth of a millisecond: few numbers, and windows add up."""
     return Counter(round(value, 2) for value in milliseconds)
+
+
+def together(healths: Sequence[ClientHealth | None]) -> ClientHealth | None:
+    """Return several windows of the client as one: times added, their ticks in one heap."""
+    known = [one for one in healths if one is not None]
+    return reduce(_both, known) if known else None
+
+
+def _both(one: ClientHealth, other: ClientHealth) -> ClientHealth:
+    late = [value for value in (one.late, other.late) if value is not None]
+    return ClientHealth(
+        wall_s=one.wall_s + other.wall_s,
+        cpu_s=one.cpu_s + other.cpu_s,
+        lags=_added(one.lags, other.lags),
+        late=_added(*late) if late else None,
+    )
+
+
+def _added(*counts: Mapping[float, int]) -> Counter[float]:
+    whole: Counter[float] = Counter()
+    for one in counts:
+        whole.update(one)
+    return whole

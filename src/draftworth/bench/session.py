@@ -16,6 +16,7 @@ from draftworth.bench.base import Access, Sampling, Target
 from draftworth.bench.clocks import Clocks, ClockWatch, held_down
 from draftworth.bench.config import WorkloadConfig
 from draftworth.bench.machine import machine
+from draftworth.bench.monitor import together
 from draftworth.bench.points import Point
 from draftworth.bench.pulse import Pulse
 from draftworth.bench.record import BenchRecord, ClientRecord
@@ -32,7 +33,7 @@ from draftworth.bench.rows import drop_parts, write_part, write_rows
 from draftworth.bench.server import check_fits, look_at
 from draftworth.bench.summary import load_findings, summarise
 from draftworth.bench.tally import Tally
-from draftworth.bench.window import Job, Window, close, scrape, send, together, warm_up
+from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
 from draftworth.engines import engine as engine_named
 from draftworth.errors import DraftworthError, MeasureError
 from draftworth.findings import Code, Finding, find

@@ -105,42 +105,6 @@ def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConf
     return True
 
 
-def complete_rounds(blocks: Sequence[Block], arms: Sequence[ArmInfo], *, failed_share: float = 0.1) -> list[Block]:
-    """Return the blocks of the rounds that were measured to their end, of a trial that was cut short.
-
-    Round k is the start k of every variant and the start k + 1 of the baseline; the baseline's start 1 opens the first.
-    A block was cut short where a window is missing or the client's figures, which are taken at its end, are; it failed
-    where more of its requests did than a trial allows. The rounds kept were looked at already, so they are judged as at
-    the look of the last of them. For trials that start their servers: between endpoints there is one start.
-
-    Args:
-        blocks: what was measured, in order.
-        arms: the arms as asked for.
-        failed_share: `limits.failed_share`.
-
-    Returns:
-        The blocks in the same order; empty where not even the first round is complete.
-    """
-    points = max((len(block.windows) for block in blocks), default=0)
-    broken = {(b.arm, b.start) for b in blocks if not _whole(b, points, failed_share)}
-    whole = {(b.arm, b.start) for b in blocks} - broken
-    variants = [arm.name for arm in arms if arm.name != BASELINE]
-    rounds = 0
-    while (BASELINE, rounds + 2) in whole and all((name, rounds + 1) in whole for name in variants):
-        rounds += 1
-    if not rounds or (BASELINE, 1) not in whole:
-        return []
-    return [block for block in blocks if block.start <= rounds + (block.arm == BASELINE)]
-
-
-def _whole(block: Block, points: int, failed_share: float) -> bool:
-    """Whether a block was measured to its end, without too many failures."""
-    if len(block.windows) < points or any(window.client is None for window in block.windows):
-        return False
-    failed = sum(not row.ok for row in block.rows)
-    return bool(block.rows) and failed <= failed_share * len(block.rows)
-
-
 def judge_all(
     outcome: Outcome, arms: Sequence[ArmInfo], config: CommonConfig, engine: Engine
 ) -> tuple[list[ArmComparison], list[Confounder], list[Finding]]:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from draftworth import redact
 from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench.doubts import client_findings
+from draftworth.bench.monitor import together
 from draftworth.bench.pulse import Pulse
 from draftworth.bench.requests import Requests, repeated_passages, requests_in, workload_findings
 from draftworth.bench.rows import write_part
 from draftworth.bench.summary import load_findings
-from draftworth.bench.window import Job, Window, client_findings, close, scrape, send, together, warm_up
+from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
 from draftworth.engines.base import MetricsSnapshot, StartupFacts
 from draftworth.errors import DraftworthError, InterruptedTrial, MeasureError, TrialError
 from draftworth.findings import Code, find
