@@ -56,9 +56,66 @@ class Code(StrEnum):
     LENGTH_SHORT = "length_short"
     LOAD_NOT_REACHED = "load_not_reached"
     ROUNDS_LEFT_OUT = "rounds_left_out"
+    METRICS_CUT = "metrics_cut"
+    METRICS_UNREADABLE = "metrics_unreadable"
+    SEVERAL_MODELS = "several_models"
+    COUNTS_CONTRADICT = "counts_contradict"
+    LINES_UNREADABLE = "lines_unreadable"
+    SEVERAL_STARTS = "several_starts"
+    PARTIAL_RANKS = "partial_ranks"
+    LIFETIME_AVERAGE = "lifetime_average"
+    NOT_COUNTED = "not_counted"
+    NOT_COMPARED = "not_compared"
+    WINDOWS_NOT_LISTED = "windows_not_listed"
+    NO_SPECULATION_SEEN = "no_speculation_seen"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
+    Code.METRICS_CUT: (
+        "warning",
+        "what stands before the cut is read, and a count that lacks its end is not given; fetch the page again whole",
+    ),
+    Code.METRICS_UNREADABLE: (
+        "warning",
+        "these lines were left out and a count that needs them is not given; see who wrote them (a proxy, an exporter)",
+    ),
+    Code.SEVERAL_MODELS: (
+        "warning",
+        "their counts were added, which says nothing of either; read one with --model, or one server at a time",
+    ),
+    Code.COUNTS_CONTRADICT: (
+        "warning",
+        "figures made of them are not given; the engine, a proxy or an edited file counts wrongly",
+    ),
+    Code.LINES_UNREADABLE: (
+        "warning",
+        "these lines look like figures of speculation and could not be read; they are in no count",
+    ),
+    Code.SEVERAL_STARTS: (
+        "info",
+        "the file holds several starts of a server; counts are of all of them, version and configuration of the last",
+    ),
+    Code.PARTIAL_RANKS: (
+        "warning",
+        "the figure is of one rank of several; read every rank's, or counts that are summed over ranks",
+    ),
+    Code.LIFETIME_AVERAGE: (
+        "info",
+        "an average since the start or the last reset cannot be split into before and after; use differences of counts",
+    ),
+    Code.NOT_COUNTED: (
+        "warning",
+        "this release exports the counter and does not fill it; zero means not known here",
+    ),
+    Code.NOT_COMPARED: (
+        "info",
+        "the arms' engines count in different ways, so the figure is shown for each and compared for none",
+    ),
+    Code.WINDOWS_NOT_LISTED: ("info", "older windows are in the sums, and are not listed one by one; see --windows"),
+    Code.NO_SPECULATION_SEEN: (
+        "info",
+        "nothing here tells of drafted tokens; is speculation on, and is this the log or page of the serving engine?",
+    ),
     Code.COUNTER_RESET: (
         "warning",
         "the server restarted or was reset during the measurement; its counts were dropped: run the trial again",

@@ -18,7 +18,7 @@ from draftworth.bench.http import Client
 @pytest.fixture(autouse=True)
 def _nobody_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A port may be that of an earlier test's server."""
-    monkeypatch.setattr(client_module, "_without_ids", {})
+    monkeypatch.setattr(client_module, "_without", {})
 
 
 PROMPT = Prompt("p-1", "coding", ({"role": "user", "content": "Say something long"},))

@@ -259,7 +259,9 @@ def rows_of(case: Case) -> list[dict[str, Any]]:
 
 def test_neither_server_is_always_the_first_of_a_part(case: Case) -> None:
     with serving(Script(token_ms=0.2, tokens=6)) as one, serving(Script(token_ms=0.2, tokens=6)) as other:
-        write(case, one.base_url, [("again", other.base_url)], service="looks = 2", extra="rate = 200.0")
+        # Servers so alike and priors so wide that no look is ever enough, so that every part is sent.
+        wide = "rate = 200.0\n[verdict]\nrestart_sd_baseline = 0.5\nrestart_sd_variant = 0.5"
+        write(case, one.base_url, [("again", other.base_url)], service="looks = 2", extra=wide)
         case.run()
     order = "".join("A" if row["arm"] == "baseline" else "B" for row in rows_of(case))
     assert order == "A" * 10 + "B" * 20 + "A" * 10
@@ -357,7 +359,7 @@ def test_an_arms_file_of_authorities_is_named_whole(case: Case) -> None:
 
 def test_a_server_without_token_ids_is_asked_for_them_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every turn has a client of its own, and each had to be refused."""
-    monkeypatch.setattr(client, "_without_ids", {})
+    monkeypatch.setattr(client, "_without", {})
     script = Script(token_ms=0.2, tokens=6, reject_token_ids=True)
     with serving(script) as one, serving(script) as other:
         write(case, one.base_url, [("again", other.base_url)], service="looks = 1")

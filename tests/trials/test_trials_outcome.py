@@ -246,9 +246,15 @@ def test_throughput_is_no_verdict_where_arrivals_set_it(load: dict[str, Any], na
 
 def test_the_files_priors_are_those_of_the_verdicts() -> None:
     asked, rules = CommonConfig().verdict, Rules()
-    assert (asked.restart_sd_baseline, asked.restart_sd_variant) == (rules.prior_baseline, rules.prior_variant)
+    assert asked.restart_priors(None) == asked.restart_priors("cuda") == (rules.prior_baseline, rules.prior_variant)
     assert asked.restart_sd_ttft == rules.prior_ttft
     assert (rules.prior_baseline, rules.prior_variant, rules.prior_ttft) == (0.006, 0.08, 0.10)
+
+
+def test_a_cpus_starts_spread_by_more_unless_the_file_says_by_how_much() -> None:
+    assert CommonConfig().verdict.restart_priors("cpu") == (0.07, 0.08)
+    said = CommonConfig.model_validate({"verdict": {"restart_sd_baseline": 0.0, "restart_sd_variant": 0.01}})
+    assert said.verdict.restart_priors("cpu") == (0.0, 0.01)
 
 
 def test_what_a_plan_can_see_is_by_the_prior_of_its_metric() -> None:

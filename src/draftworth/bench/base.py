@@ -4,7 +4,7 @@ Times are seconds of `time.perf_counter()` unless a name ends in `_ms`. Tokens c
 token ids, never from counting chunks: a chunk may carry many tokens.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -80,6 +80,17 @@ class Access:
     ca_file: Path | None = None
 
 
+StatsOf = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
+"""Takes an answer's fields that engines put figures of speculation into, and returns those figures."""
+
+
+def metrics_of(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the figures vLLM puts into `metrics.speculative_decoding` of an answer, or None."""
+    metrics = answer.get("metrics")
+    stats = metrics.get("speculative_decoding") if isinstance(metrics, Mapping) else None
+    return stats if isinstance(stats, Mapping) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A server to measure.
@@ -90,12 +101,16 @@ class Target:
         model: the served model's name.
         token_timeout: seconds without any event of a stream after which the request has failed.
         access: headers and certificates.
+        fields: sent with every request, for the engine to tell its figures.
+        stats_of: finds those figures in an answer.
     """
 
     base_url: str
     model: str
     token_timeout: float = 120.0
     access: Access = Access()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    stats_of: StatsOf = metrics_of
 
 
 @dataclass(frozen=True, slots=True)

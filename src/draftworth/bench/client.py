@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from draftworth import redact
-from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench.base import Prompt, RequestRow, Sampling, StatsOf, Target
 from draftworth.bench.exchange import Exchange, HttpError
 from draftworth.bench.failures import error_text, one_line, server_message, status_line
 from draftworth.bench.http import RESENT, Client
@@ -29,10 +29,10 @@ _LONGEST_WAIT_S = 10.0
 _FIRST_WAIT_S = 0.5
 
 _SPARED_S = 600.0
-# Servers (URL and model) that refused `return_token_ids`, until when (monotonic) they are not asked for them. Longer
+# Servers (URL, model) and the field they refused, until when (monotonic) it is not sent to them. Longer
 # than a client lives, which in a trial between running servers is one turn; not for ever, since a restarted server may
 # be another one.
-_without_ids: dict[tuple[str, str], float] = {}
+_without: dict[tuple[str, str, str], float] = {}
 
 
 class _RequestFailedError(Exception):
@@ -57,9 +57,9 @@ async def run_request(
     """Send one prompt, read the streamed answer and return its times and tokens.
 
     Messages go to `POST {base_url}/v1/chat/completions`, token ids to `/v1/completions`, with
-    `stream_options.include_usage` and vLLM's `return_token_ids`. A server that rejects the latter is asked again
-    without it, and not bothered with it for ten minutes, by whatever client; the row's `token_source` then tells where
-    its counts come from.
+    `stream_options.include_usage`, vLLM's `return_token_ids` and what the engine wants to be asked (`target.fields`). A
+    server that rejects one of the latter is asked again without it, and not bothered with it for ten minutes, by
+    whatever client; the row's `token_source` then tells where its counts come from.
 
     The clock is `time.perf_counter`, read once for each piece of the stream the network delivers. TTFT runs from
     sending the request, on a connection made before, to the first chunk that carries tokens or text; `e2e_ms` to the
@@ -118,10 +118,11 @@ class _Request:
 
     async def run(self, row: RequestRow, reasons: list[str], retries: int, due: float | None) -> None:
         """Fill the row. `reasons` takes a word for each time the request was sent again."""
-        if time.monotonic() < _without_ids.get(self._server, 0.0):
-            self._body.pop("return_token_ids", None)
+        for name in self._optional():
+            if time.monotonic() < _without.get((*self._server, name), 0.0):
+                del self._body[name]
         while True:
-            reader = _Reader()
+            reader = _Reader(self._target.stats_of)
             exchange = await self._client.post(
                 self._path,
                 msgspec.json.encode(self._body),
@@ -145,12 +146,18 @@ class _Request:
                 continue
             raise _RequestFailedError(await self._refused(exchange, len(reasons)))
 
+    def _optional(self) -> list[str]:
+        """Return the fields a server may not know, as far as they are still asked for."""
+        return [name for name in ("return_token_ids", *self._target.fields) if name in self._body]
+
     async def _again(self, exchange: Exchange, reasons: list[str], retries: int) -> bool:
         """Prepare for another attempt where there is to be one."""
         status = exchange.status
-        if status in _REJECTED and "return_token_ids" in self._body and b"return_token_ids" in exchange.body:
-            _without_ids[self._server] = time.monotonic() + _SPARED_S
-            del self._body["return_token_ids"]
+        refused = [name for name in self._optional() if name.encode() in exchange.body] if status in _REJECTED else []
+        if refused:
+            for name in refused:
+                _without[*self._server, name] = time.monotonic() + _SPARED_S
+                del self._body[name]
             return True
         tried = sum(reason != RESENT for reason in reasons)
         if status not in _BUSY or tried >= retries:
@@ -191,6 +198,7 @@ def _body(target: Target, prompt: Prompt, sampling: Sampling) -> dict[str, Any]:
         "stream": True,
         "stream_options": {"include_usage": True},
         "return_token_ids": True,
+        **target.fields,
     }
     if sampling.ignore_eos:
         body["ignore_eos"] = True
@@ -212,12 +220,12 @@ def _wait(retry_after: str | None, tried: int) -> float:
 class _Reader:
     """Reads a stream: the client's `Sink`."""
 
-    def __init__(self) -> None:
+    def __init__(self, stats_of: StatsOf) -> None:
         self.alive_at = 0.0
         self.done = False
         self._compressed = False
         self._parser = SseParser()
-        self._timer = StreamTimer()
+        self._timer = StreamTimer(stats_of)
 
     def begin(self, status: int, headers: dict[str, str]) -> bool:
         """Take what is a stream."""

@@ -10,6 +10,8 @@ from draftworth.bench.base import Access, Prompt, Target
 from draftworth.bench.points import Point
 from draftworth.bench.probes import choose_model, fetch_text_sync, identify_sync
 from draftworth.bench.tokenize import count_chat
+from draftworth.engines import engine as engine_named
+from draftworth.engines.base import Engine
 from draftworth.errors import MeasureError, UsageError
 
 _MOST_ASKED = 5
@@ -30,9 +32,10 @@ class Found:
     target: Target
     version: str | None
     max_model_len: int | None = None
+    engine: str = "vllm"
 
 
-def look_at(url: str, *, access: Access, model: str | None, token_timeout_s: float) -> Found:
+def look_at(url: str, *, access: Access, model: str | None, token_timeout_s: float, engine: str | None = None) -> Found:
     """Ask a server what it serves.
 
     Args:
@@ -40,13 +43,33 @@ def look_at(url: str, *, access: Access, model: str | None, token_timeout_s: flo
         access: what lets the client in.
         model: the served name, None for the first there is.
         token_timeout_s: seconds without any event after which a request has failed.
+        engine: what runs there; None to recognise it by its metrics and pages. What shows neither is read as vLLM.
 
     Raises:
         UsageError: the URL leads to no such server, or the model is not served.
     """
     base, names = identify_sync(url, access=access)
-    target = Target(base, choose_model(names, model), token_timeout_s, access)
-    return Found(target, _version(base, access), _max_model_len(target))
+    adapter, version = _engine_at(base, access, engine)
+    target = Target(
+        base,
+        choose_model(names, model),
+        token_timeout_s,
+        access,
+        fields=adapter.request_fields(),
+        stats_of=adapter.request_stats,
+    )
+    return Found(target, version or _version(base, access), _max_model_len(target), adapter.name)
+
+
+def _engine_at(base: str, access: Access, name: str | None) -> tuple[Engine, str | None]:
+    """Return the engine that answers at a URL, and its version where a page tells it."""
+    from draftworth.readings.server import find_server  # noqa: PLC0415 - lazy: only here
+
+    try:
+        live = find_server(base, access=access, name=name)
+    except UsageError:
+        return engine_named(name or "vllm"), None
+    return engine_named(live.engine.name), live.engine.version
 
 
 def check_fits(found: Found, prompts: Sequence[Prompt], sweep: Sequence[Point]) -> None:

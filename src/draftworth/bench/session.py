@@ -83,6 +83,7 @@ def prepare(
     limits: Limits | None = None,
     token_timeout_s: float = 120.0,
     failed_share: float = 0.1,
+    engine: str | None = None,
 ) -> BenchPlan:
     """Read the workload and ask the server what it serves.
 
@@ -94,13 +95,14 @@ def prepare(
         limits: what a request must meet to count for goodput.
         token_timeout_s: seconds without any event after which a request has failed.
         failed_share: the share of failed requests above which the benchmark counts as not measured.
+        engine: what runs there; None to recognise it.
 
     Raises:
         UsageError: the workload is wrong or does not fit the server's context, the URL leads to no such server, or the
             model is not served.
     """
     workload, sweep = load_workload(work), sweep_of(work)
-    found = look_at(url, access=access, model=model, token_timeout_s=token_timeout_s)
+    found = look_at(url, access=access, model=model, token_timeout_s=token_timeout_s, engine=engine)
     check_fits(found, workload.prompts, sweep)
     requests = Requests(work, workload.prompts)
     for point in sweep:
@@ -114,6 +116,7 @@ def prepare(
         sweep,
         limits or Limits(),
         failed_share,
+        engine=found.engine,
         version=found.version,
         prompts=requests,
     )

@@ -107,6 +107,10 @@ class Choice(msgspec.Struct, gc=False):
     token_ids: list[int] | None = None
     """The ids of the chunk's tokens (vLLM, with `return_token_ids`)."""
     prompt_token_ids: list[int] | None = None
+    avg_decoded_tokens_per_iter: float | None = None
+    """TensorRT-LLM's figure of the answer."""
+    speculative_decoding: dict[str, Any] | None = None
+    """The same, in later releases."""
 
 
 class CompletionDetails(msgspec.Struct, gc=False):
@@ -137,6 +141,11 @@ class Chunk(msgspec.Struct, gc=False):
     usage: Usage | None = None
     prompt_token_ids: list[int] | None = None
     metrics: dict[str, Any] | None = None
+    """vLLM's figures of the request."""
+    timings: dict[str, Any] | None = None
+    """llama.cpp's."""
+    sglext: dict[str, Any] | None = None
+    """SGLang's."""
     error: Any = None
     object: str | None = None
     message: str | None = None

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from draftworth.bench.base import RequestRow
+from draftworth.bench.base import RequestRow, StatsOf, metrics_of
 from draftworth.bench.sse import Choice, Chunk, Delta, Usage
 
 
@@ -35,13 +35,15 @@ class StreamTimer:
         "_prompt_ids",
         "_reasoned",
         "_reasoning",
-        "_spec_stats",
+        "_stats_of",
+        "_told",
         "_unsaid",
         "_usage",
         "finish_reason",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, stats_of: StatsOf = metrics_of) -> None:
+        self._stats_of = stats_of
         self.finish_reason: str | None = None
         self._first: float | None = None
         self._last = 0.0
@@ -60,7 +62,7 @@ class StreamTimer:
         self._mixed = False
         self._calls: set[int | str] = set()
         self._usage: Usage | None = None
-        self._spec_stats: dict[str, Any] | None = None
+        self._told: dict[str, Any] = {}
 
     def add(self, at: float, chunk: Chunk) -> None:
         """Take one chunk whose last byte arrived at `at` seconds. Times must not decrease."""
@@ -73,9 +75,15 @@ class StreamTimer:
             self._usage = usage
             if at == self._first:
                 self._first_usage = usage.completion_tokens
-        if chunk.metrics is not None:
-            stats = chunk.metrics.get("speculative_decoding")
-            self._spec_stats = stats if isinstance(stats, dict) else self._spec_stats
+        if chunk.metrics is not None or chunk.timings is not None or chunk.sglext is not None:
+            self._keep("metrics", chunk.metrics)
+            self._keep("timings", chunk.timings)
+            self._keep("sglext", chunk.sglext)
+
+    def _keep(self, name: str, value: dict[str, Any] | None) -> None:
+        """Keep a field of an answer; a later chunk's counts, since servers send what it came to at the end."""
+        if value is not None:
+            self._told[name] = {**self._told.get(name, {}), **value}
 
     def add_all(self, times: Sequence[float], chunks: Sequence[Chunk]) -> None:
         """Take several chunks, as `add` takes each."""
@@ -87,6 +95,8 @@ class StreamTimer:
                 and at != self._first
                 and chunk.usage is None
                 and chunk.metrics is None
+                and chunk.timings is None
+                and chunk.sglext is None
                 and chunk.prompt_token_ids is None
                 and (choices := chunk.choices) is not None
                 and len(choices) == 1
@@ -116,6 +126,13 @@ class StreamTimer:
             called = delta.tool_calls is not None and self._called(delta)
         if choice.finish_reason is not None:
             self.finish_reason = choice.finish_reason
+            if choice.avg_decoded_tokens_per_iter is not None or choice.speculative_decoding is not None:
+                self._told["choices"] = [
+                    {
+                        "avg_decoded_tokens_per_iter": choice.avg_decoded_tokens_per_iter,
+                        "speculative_decoding": choice.speculative_decoding,
+                    }
+                ]
         if choice.prompt_token_ids:
             self._prompt_ids = choice.prompt_token_ids
         if answer:
@@ -187,7 +204,8 @@ class StreamTimer:
         row.token_ids = _packed(self._ids)
         row.prompt_token_ids = _packed(self._prompt_ids)
         row.chunks = self._chunks
-        row.spec_stats = self._spec_stats
+        stats = self._stats_of(self._told) if self._told else None
+        row.spec_stats = None if stats is None else dict(stats)
         self._fill_counts(row)
         if self._first is None:
             return

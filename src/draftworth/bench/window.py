@@ -212,7 +212,7 @@ def scrape(job: Job, when: str) -> MetricsSnapshot | MeasureError:
     from draftworth.bench.run import fetch_text_sync  # noqa: PLC0415 - lazy: aiohttp
 
     try:
-        page = fetch_text_sync(job.target.base_url, "/metrics", access=job.target.access)
+        page = fetch_text_sync(job.target.base_url, job.engine.metrics_path, access=job.target.access)
         snapshot = job.engine.parse_metrics(page)
     except MeasureError as error:
         return error

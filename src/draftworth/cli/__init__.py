@@ -21,7 +21,9 @@ _EXIT_CTRL_C = 130  # 128 + SIGINT, what shells expect
 _VERBS = {
     "bench": ("draftworth.cli.bench:bench", "Measure a server that runs, under one load or a sweep of them."),
     "demo": ("draftworth.cli.demo:demo", "A whole trial on a small real vLLM on this machine's CPU."),
+    "doctor": ("draftworth.cli.doctor:doctor", "What is there, and what planned arms will meet, before anything runs."),
     "engine": ("draftworth.cli.engine:app", "Engines to try with: install, list."),
+    "metrics": ("draftworth.cli.metrics:metrics", "What a server, a saved page or a log tells of speculation."),
     "trial": ("draftworth.cli.trial:app", "Trials on a service: schema, plan, run, show, list, restore."),
 }
 

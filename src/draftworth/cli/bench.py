@@ -25,6 +25,7 @@ def bench(
     /,
     *,
     model: Annotated[str | None, Parameter(help="The served model's name; default: the first.")] = None,
+    engine: Annotated[str | None, Parameter(help="vllm, sglang, llamacpp or trtllm; default: recognised.")] = None,
     concurrency: Annotated[
         str | None, Parameter(help="Closed loop: requests at a time, e.g. 1,8,32; default 1.")
     ] = None,
@@ -79,8 +80,8 @@ def bench(
     Exits 0 when measured, 1 for wrong input, 6 where too many requests failed, 130 after Ctrl-C; what was measured
     until then is kept.
     """
-    from draftworth.bench.access import access  # noqa: PLC0415 - lazy: heavy imports
     from draftworth.bench.session import prepare  # noqa: PLC0415 - lazy
+    from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
     from draftworth.verdicts.rules import Limits  # noqa: PLC0415 - lazy
 
     for name, value in (
@@ -115,17 +116,15 @@ def bench(
         "rate": _numbers("rate", rate, float),
         "replay_speed": replay,
     }
-    plain, variables = _headers(header or [])
     plan = prepare(
         url,
         _work({name: value for name, value in options.items() if value is not None}),
-        access=access(
-            api_key_env=api_key_env, headers=plain, headers_env=variables, ca_file=ca_file, key_name="--api-key-env"
-        ),
+        access=access_of(api_key_env=api_key_env, header=header, ca_file=ca_file),
         model=model,
         limits=Limits(ttft_ms=slo_ttft_ms, tpot_ms=slo_tpot_ms, e2e_ms=slo_e2e_ms),
         token_timeout_s=token_timeout,
         failed_share=failed_share,
+        engine=engine,
     )
     return _measure(plan, as_json=as_json)
 
@@ -219,19 +218,3 @@ def _numbers(option: str, text: str | None, kind: type) -> list[Any] | None:
 
 def _words(text: str | None) -> list[str] | None:
     return None if text is None else [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _headers(given: list[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return headers with their values, and headers with the variables their values are in."""
-    plain: dict[str, str] = {}
-    variables: dict[str, str] = {}
-    for one in given:
-        name, sign, value = one.partition(":")
-        if not sign or not name.strip():
-            raise UsageError(f"--header: must be like `Name: value`, not {one!r}")
-        value = value.strip()
-        if value.startswith("$"):
-            variables[name.strip()] = value[1:].strip("{}")
-        else:
-            plain[name.strip()] = value
-    return plain, variables

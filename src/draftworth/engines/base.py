@@ -5,94 +5,31 @@ connection and knows nothing of trials: text in, typed facts out.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from draftworth.engines.counts import AcceptanceCounts, derived, sum_counts
+from draftworth.findings import Finding
 from draftworth.models import Frozen
 
-
-class AcceptanceCounts(Frozen):
-    """Raw counts of one measured window. `None` means the engine did not give it; `not_given` says why."""
-
-    steps: int | None = None
-    """Decode steps: target forwards of one request each, prefill left out."""
-    drafting_steps: int | None = None
-    """Steps that verified at least one drafted token."""
-    drafted: int | None = None
-    accepted: int | None = None
-    accepted_per_position: tuple[int, ...] | None = None
-    """Drafting steps whose position i was accepted; position 0 first."""
-    emitted: int | None = None
-    """Tokens that left decode steps (the first token of a request comes from prefill and is not counted)."""
-    source: str
-    """Where the counts were read, for a person: `/metrics of vLLM 0.32.0, 1 engine, difference of two scrapes`."""
-    not_given: dict[str, str] = {}
-    """Field name to the reason it is None."""
-
-    @property
-    def coverage(self) -> float | None:
-        """Draft coverage: drafting steps / steps."""
-        if self.drafting_steps is None or not self.steps:
-            return None
-        return self.drafting_steps / self.steps
-
-    @property
-    def acceptance_rate(self) -> float | None:
-        """Draft acceptance rate: accepted / drafted. None where the counts contradict each other."""
-        if self.accepted is None or not self.drafted or self.accepted > self.drafted:
-            return None
-        return self.accepted / self.drafted
-
-    @property
-    def length_per_drafting_step(self) -> float | None:
-        """Acceptance length per drafting step: 1 + accepted / drafting steps (what vLLM 0.9 and later print)."""
-        if self.accepted is None or not self.drafting_steps:
-            return None
-        return 1 + self.accepted / self.drafting_steps
-
-    @property
-    def length_per_step(self) -> float | None:
-        """Acceptance length per step: emitted / steps. This is what the speed depends on."""
-        if self.emitted is None or not self.steps:
-            return None
-        return self.emitted / self.steps
-
-    @property
-    def survival(self) -> tuple[float, ...] | None:
-        """Share of drafting steps whose position i was accepted (unconditional), position 0 first."""
-        if self.accepted_per_position is None or not self.drafting_steps:
-            return None
-        return tuple(n / self.drafting_steps for n in self.accepted_per_position)
-
-
-def sum_counts(counts: Sequence[AcceptanceCounts | None]) -> AcceptanceCounts | None:
-    """Return the counts of several windows added; a field that one window lacks is lacking in the sum."""
-    known = [one for one in counts if one is not None]
-    if not known or len(known) < len(counts):
-        return None
-    total: dict[str, Any] = {}
-    for name in ("steps", "drafting_steps", "drafted", "accepted", "emitted"):
-        values = [getattr(one, name) for one in known]
-        total[name] = None if None in values else sum(values)
-    positions = [one.accepted_per_position for one in known]
-    if all(position is not None for position in positions):
-        width = max(len(position or ()) for position in positions)
-        padded = [(*(position or ()), *([0] * (width - len(position or ())))) for position in positions]
-        total["accepted_per_position"] = tuple(sum(column) for column in zip(*padded, strict=True))
-    not_given = {name: why for one in known for name, why in one.not_given.items()}
-    source = known[0].source if len(known) == 1 else f"{known[0].source}, {len(known)} windows added"
-    return AcceptanceCounts(**total, source=source, not_given=not_given)
-
-
-def derived(counts: AcceptanceCounts | None) -> dict[str, float | None]:
-    """Return the rates of an arm by their names in docs/numbers.md."""
-    if counts is None:
-        return {}
-    return {
-        "coverage": counts.coverage,
-        "acceptance_rate": counts.acceptance_rate,
-        "length_per_drafting_step": counts.length_per_drafting_step,
-        "length_per_step": counts.length_per_step,
-    }
+__all__ = [
+    "AcceptanceCounts",
+    "Confounder",
+    "Doubt",
+    "Engine",
+    "Given",
+    "LogReader",
+    "LogWarning",
+    "MetricsSnapshot",
+    "PageFacts",
+    "Planned",
+    "StartupFacts",
+    "Told",
+    "Window",
+    "WindowReader",
+    "derived",
+    "sum_counts",
+    "synthetic_in",
+]
 
 
 def synthetic_in(config: Mapping[str, Any] | None) -> str | None:
@@ -121,6 +58,88 @@ class MetricsSnapshot(Frozen):
     """How many engine label values (data-parallel ranks) were summed."""
     created: dict[str, float] = {}
     """Sample name to the latest `_created` time of its series, in Unix seconds: it changes when a server restarts."""
+    gauges: dict[str, tuple[float, ...]] = {}
+    """Name of a gauge that tells of speculation to its value in each series, in the page's order."""
+    models: tuple[str, ...] = ()
+    """Every model name the series carry; more than one means counts of several models were added."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the page: cut off, NaN, below zero; what was wrong is not counted."""
+
+
+class Told(Frozen):
+    """A figure as an engine itself tells it: shown beside the counts, never averaged, never mixed with another's."""
+
+    name: str
+    """As the engine calls it: `accept len`."""
+    value: float
+    formula: str
+    """What this release computes under that name."""
+    scope: str
+    """What it is about: `since the start`, `window`, `last iteration`."""
+
+
+class Window(Frozen):
+    """What one line of a log, or the difference of two scrapes, tells of speculation."""
+
+    at: str | None = None
+    """The time as the line has it."""
+    counts: AcceptanceCounts | None = None
+    told: tuple[Told, ...] = ()
+    line: str = ""
+    """The line, without what stands in front; empty for scrapes."""
+
+
+class PageFacts(Frozen):
+    """What a JSON page, or an answer, of a server tells: `/server_info`, `/props`, iteration statistics."""
+
+    kind: str
+    """What it is, for a person: `/server_info of SGLang`."""
+    version: str | None = None
+    model: str | None = None
+    config: dict[str, str] = {}
+    """The effective configuration, key to value as text."""
+    counts: AcceptanceCounts | None = None
+    told: tuple[Told, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+class Planned(Frozen):
+    """One arm as it is planned, for `doubts`."""
+
+    name: str
+    command: tuple[str, ...] = ()
+    """The whole command, without the speculative flags of `speculation`; empty where only the flags are known."""
+    env: dict[str, str] = {}
+    speculation: dict[str, Any] | None = None
+    """The speculative configuration; None for an arm without."""
+    args: tuple[str, ...] = ()
+    sampling: frozenset[str] = frozenset()
+    """Sampling parameters that requests will set: `min_p`, `logit_bias`, `structured_outputs`, …"""
+
+
+class Doubt(Frozen):
+    """Something an engine will not do as a planned arm asks."""
+
+    code: str
+    """Stable name: `unknown_key`, `async_scheduling_off`, …"""
+    severity: Literal["refused", "unknown", "changed", "costs", "note"]
+    """`refused`: the server will not start. `unknown`: this release does not know it. `changed`: something else happens
+    than what was asked for, without an error. `costs`: it works, and slower than it could. `note`: good to know."""
+    what: str
+    """The flag or setting, and what will happen, in one sentence."""
+    fix: str
+    since: str | None = None
+    """The releases this is known for: `0.10.2 and later`."""
+
+
+class Given(Frozen):
+    """Whether a server will tell one of the counts, and how; or why not."""
+
+    name: str
+    """One of `counts.FIELDS`."""
+    given: bool
+    how: str
+    """Where it is told: `/metrics, difference of two scrapes`; or why it is not."""
 
 
 class LogWarning(Frozen):
@@ -143,6 +162,8 @@ class StartupFacts(Frozen):
     version: str | None = None
     runner: str | None = None
     """`V1` or `V2` where the log tells."""
+    device: str | None = None
+    """The kind of device the model runs on, as the engine calls it: `cuda`, `cpu`; None where the log does not tell."""
     speculating: bool | None = None
     """Whether the engine's own configuration line names a speculative method; None before it was seen."""
     config: dict[str, str] = {}
@@ -153,11 +174,21 @@ class StartupFacts(Frozen):
 class LogReader(Protocol):
     """Reads one server's log as it grows."""
 
+    starts: int
+    """How many starts of a server the log has shown so far; 0 before the first sign of one."""
+
     def feed(self, text: str) -> None:
         """Take the next piece of the log; it may end in the middle of a line. Never raises on odd text."""
 
     def facts(self) -> StartupFacts:
         """Everything told so far."""
+
+
+class WindowReader(Protocol):
+    """Reads what one log tells of speculation, line by line."""
+
+    def take(self, line: str) -> Window | Finding | None:
+        """Take one line as it stands in the file (prefixes of journald, Docker, … included). Never raises."""
 
 
 class Confounder(Frozen):
@@ -174,8 +205,18 @@ class Engine(Protocol):
     """One engine."""
 
     name: str
+    title: str
+    """The name for a person: `vLLM`."""
     version: str | None
-    """The engine's version where it is known; it only names the source of counts."""
+    """The engine's version where it is known; it names the source of counts and decides what a figure means."""
+    metrics_path: str
+    """Where it serves its Prometheus text."""
+    json_pages: tuple[str, ...]
+    """Paths of further pages worth reading on a live server, newest name first: `/server_info`, `/props`."""
+    log_signs: tuple[bytes, ...]
+    """A line of a log that holds one of these was written by this engine and by no other."""
+    log_needles: tuple[bytes, ...]
+    """A line without any tells nothing of speculation, version, runner, configuration or warnings."""
 
     def speculation_in(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
         """Return how the command already asks for speculation (`--speculative-config=…`), or None."""
@@ -212,8 +253,8 @@ class Engine(Protocol):
     def version_of(self, command: Sequence[str], env: Mapping[str, str]) -> str | None:
         """Return the installed version a command would start, without starting it; None where that cannot be told."""
 
-    def parse_metrics(self, text: str) -> MetricsSnapshot:
-        """Read a `/metrics` page. Raises MeasureError where the page is not of this engine."""
+    def parse_metrics(self, text: str, model: str | None = None) -> MetricsSnapshot:
+        """Read a page of metrics, all series or one model's. Raises MeasureError where it is not of this engine."""
 
     def counts(self, before: MetricsSnapshot, after: MetricsSnapshot) -> AcceptanceCounts:
         """Return the counts of the window between two scrapes. Raises MeasureError on a counter reset."""
@@ -223,6 +264,40 @@ class Engine(Protocol):
 
     def generated_tokens(self, before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
         """Return how many tokens the server generated for anybody between two scrapes; None where it is not told."""
+
+    def totals(self, snapshot: MetricsSnapshot) -> AcceptanceCounts:
+        """Return the counts since the server's start, as one page of metrics tells them."""
+
+    def told(self, snapshot: MetricsSnapshot) -> tuple[Told, ...]:
+        """Return the engine's own figures of speculation on a page of metrics, each with its formula."""
+
+    def window_reader(self) -> WindowReader:
+        """Return a reader for what one log tells of speculation."""
+
+    def read_page(self, document: Any) -> PageFacts | None:
+        """Return what a parsed JSON page or answer of this engine tells, or None where it is none.
+
+        Raises:
+            MeasureError: it is one, and contradicts itself.
+        """
+
+    def request_stats(self, chunk: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the figures of speculation a response, or a stream's last chunk, carries; None for none."""
+
+    def request_fields(self) -> dict[str, Any]:
+        """Return what a request must ask for to be told its figures; servers that do not know it ignore it."""
+
+    def doubts(self, arm: Planned, facts: StartupFacts) -> tuple[Doubt, ...]:
+        """Return what the engine does not know, will refuse or will silently change of a planned arm.
+
+        Args:
+            arm: the arm.
+            facts: what is known of the server: version, runner, configuration. An unknown version is told as such and
+                what depends on it is said of all releases it holds for.
+        """
+
+    def gives(self, arm: Planned, facts: StartupFacts) -> tuple[Given, ...]:
+        """Return which counts a server of this release, started as this arm, will tell: one entry a count."""
 
     def prefix_cache(self, before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
         """Return how many prompt tokens were looked up in the prefix cache and found there; None where not told."""

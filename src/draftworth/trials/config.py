@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from draftworth import redact
 from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
+from draftworth.verdicts.rules import restart_priors
 
 __all__ = [
     "BASELINE",
@@ -30,6 +31,8 @@ __all__ = [
     "plain_url",
 ]
 
+EngineName = Literal["vllm", "sglang", "llamacpp", "trtllm"]
+"""The engines there are, as `engines.CHOICES` lists them."""
 BASELINE = "baseline"
 _SECRET = re.compile(r"(?i)key|token|secret|auth|cookie|passw|cred")
 ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
@@ -75,8 +78,8 @@ class ServiceConfig(AccessConfig):
     type: Literal["process"] = "process"
     """How the service is run: `process`, a command that Draftworth starts and stops itself; or `endpoints`, servers
     that run already (see docs/endpoints.md, its fields differ)."""
-    engine: Literal["vllm"] = "vllm"
-    """Which engine the command starts."""
+    engine: EngineName = "vllm"
+    """Which engine the command starts: `vllm`, `sglang`, `llamacpp` or `trtllm`."""
     command: Annotated[Words, Field(min_length=1)]
     """The command that serves the baseline, one string an argument, without any speculative flag. Where the engine's
     flags cannot simply be appended (a wrapper script), write the word `{speculative_args}` where they belong."""
@@ -173,11 +176,12 @@ class VerdictConfig(Strict):
     measured spread between restarts replaces the assumed one."""
     difference: Annotated[float, Field(gt=0, lt=1)] = 0.1
     """The difference the trial should be able to see; `trial plan` says what that takes."""
-    restart_sd_baseline: Annotated[float, Field(ge=0, lt=1)] = 0.006
+    restart_sd_baseline: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Assumed standard deviation of log TPOT between restarts without speculation, used while an arm was started
-    fewer than three times (measured: up to 0.57 %, see docs/statistics.md)."""
-    restart_sd_variant: Annotated[float, Field(ge=0, lt=1)] = 0.08
-    """The same with speculation (measured: 5 to 8 % with n-gram drafts)."""
+    fewer than three times. Default: 0.006, and 0.07 where the server's log shows that it runs on a CPU (measured: up to
+    0.57 % and 6.8 %, see docs/statistics.md)."""
+    restart_sd_variant: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """The same with speculation. Default: 0.08 (measured: 5 to 8 % with n-gram drafts)."""
     restart_sd_ttft: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """The same of log TTFT in every arm, for verdicts on ttft and goodput (measured: 1 to 10 % without speculation)."""
     output_check: bool = True
@@ -190,6 +194,16 @@ class VerdictConfig(Strict):
         if self.metric == "goodput" and not self.slo.stated:
             raise ValueError("a verdict on goodput needs a limit: slo = { ttft_ms = …, tpot_ms = … } in [verdict]")
         return self
+
+    def restart_priors(self, device: str | None) -> tuple[float, float]:
+        """Return the assumed spread of log TPOT between restarts, without and with speculation.
+
+        Args:
+            device: what the server runs on; None where that is not known.
+        """
+        base, other = restart_priors(device)
+        stated = self.restart_sd_baseline, self.restart_sd_variant
+        return base if stated[0] is None else stated[0], other if stated[1] is None else stated[1]
 
 
 class CommonConfig(Strict):

@@ -10,6 +10,7 @@ from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
 from draftworth.trials.record import ArmComparison
+from draftworth.trials.unlike import not_compared, other_engines
 from draftworth.verdicts.base import CategoryComparison, OutputCheck
 from draftworth.verdicts.compare import Compared, compare
 from draftworth.verdicts.decision import override
@@ -31,6 +32,7 @@ class ArmInfo:
         declared: its declared difference, for the record, secrets hidden.
         config: its speculative configuration; None where it has none, or where that is not known.
         speculates: whether restarts spread as those of a speculating server do.
+        engine: what serves it.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ArmInfo:
     declared: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] | None = None
     speculates: bool = False
+    engine: str = "vllm"
 
 
 def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tuple[ArmInfo, ...]:
@@ -53,6 +56,7 @@ def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tup
             },
             config=arm.speculative_config,
             speculates=arm.speculative_config is not None,
+            engine=config.service.engine,
         )
         for arm in (config.baseline, *config.variants)
     )
@@ -70,6 +74,7 @@ def compare_arm(
     """Compare one variant with the baseline by what is measured so far."""
     rules = config.verdict
     work = config.workload
+    base_sd, other_sd = rules.restart_priors(facts_of([block for block in blocks if block.arm == BASELINE]).device)
     return compare(
         [block.rows for block in blocks if block.arm == BASELINE],
         [block.rows for block in blocks if block.arm == arm.name],
@@ -79,8 +84,8 @@ def compare_arm(
             variants=variants,
             metric=rules.metric,
             limits=limits_of(config),
-            prior_baseline=rules.restart_sd_baseline,
-            prior_variant=rules.restart_sd_variant if arm.speculates else rules.restart_sd_baseline,
+            prior_baseline=base_sd,
+            prior_variant=other_sd if arm.speculates else base_sd,
             prior_ttft=rules.restart_sd_ttft,
             look=look,
             looks=looks,
@@ -114,6 +119,10 @@ def judge_all(
     confounders: list[Confounder] = []
     findings: list[Finding] = []
     findings += _baseline_speculates(baseline)
+    findings += other_engines({arm.name: arm.engine for arm in arms})
+    findings += not_compared(
+        [(arm.name, sum_counts([one.counts for one in outcome.blocks if one.arm == arm.name])) for arm in arms]
+    )
     of_all = [*findings, *outcome.findings]
     wanted = config.verdict.output_check
     variants = [arm for arm in arms if arm.name != BASELINE]

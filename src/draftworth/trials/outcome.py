@@ -11,6 +11,7 @@ from draftworth.bench.base import RequestRow, median
 from draftworth.bench.clocks import held_down, other_than
 from draftworth.bench.summary import PointSummary, summarise
 from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, derived, sum_counts
+from draftworth.engines.counts import figures
 from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
@@ -51,9 +52,7 @@ def make_record(
     """
     findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
     findings += _clocks(outcome.blocks)
-    records = tuple(
-        _arm(arm, [block for block in outcome.blocks if block.arm == arm.name], config, engine) for arm in arms
-    )
+    records = tuple(_arm(arm, [block for block in outcome.blocks if block.arm == arm.name], config) for arm in arms)
     confounders: list[Confounder] = []
     comparisons: list[ArmComparison] = []
     error = outcome.error
@@ -141,7 +140,7 @@ def _clocks(blocks: Sequence[Block]) -> list[Finding]:
     return found
 
 
-def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, engine: Engine) -> ArmRecord:
+def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig) -> ArmRecord:
     rows = [row for block in blocks for row in block.rows]
     answered = [row for row in rows if row.ok]
     timed = [row for row in answered if row.timed]
@@ -154,7 +153,7 @@ def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, engine: En
             warnings.setdefault((shown.code, shown.line), shown)
     return ArmRecord(
         name=arm.name,
-        engine=engine.name,
+        engine=arm.engine,
         version=facts.version,
         runner=facts.runner,
         command=arm.command,
@@ -179,6 +178,7 @@ def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, engine: En
         points=_points(blocks, config),
         acceptance=counts or (AcceptanceCounts(source="none", not_given=_not_measured()) if blocks else None),
         derived=derived(counts),
+        figures=() if counts is None else figures(counts),
         per_request=sum_counts([block.per_request for block in blocks]),
         warnings=tuple(warnings.values()),
     )

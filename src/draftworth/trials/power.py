@@ -52,7 +52,7 @@ def power_of(config: CommonConfig, *, prompts: int, starts: tuple[int, int], loo
         variants: variants that are compared with the baseline.
     """
     rules = config.verdict
-    base_sd, other_sd = rules.restart_sd_baseline, rules.restart_sd_variant
+    base_sd, other_sd = rules.restart_priors(device=None)
     if rules.metric in {"ttft", "goodput"}:
         base_sd = other_sd = rules.restart_sd_ttft
     level = 1 - (1 - rules.confidence) / variants

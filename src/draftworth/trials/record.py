@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from draftworth.bench.summary import PointSummary
 from draftworth.engines.base import AcceptanceCounts, Confounder, LogWarning
+from draftworth.engines.counts import Figure
 from draftworth.errors import (
     EXIT_DONE,
     EXIT_INCONCLUSIVE,
@@ -73,6 +74,8 @@ class ArmRecord(Frozen):
     """From the server's totals over the measured windows."""
     derived: dict[str, float | None] = {}
     """coverage, acceptance_rate, length_per_drafting_step, length_per_step; see docs/numbers.md."""
+    figures: tuple[Figure, ...] = ()
+    """The same, each with its formula, or why it is not known."""
     per_request: AcceptanceCounts | None = None
     """The same summed from the answers themselves, where the engine gives it."""
     warnings: tuple[LogWarning, ...] = ()

@@ -21,6 +21,12 @@ Both are the largest of four loads measured with three starts each on an H200 (b
 false verdicts and one that is too large only asks for more starts. One published pair of figures (kekzl/imp pull
 request 1011), 0.5 % and 11 %, is of that order: read as ranges over a handful of restarts, an sd of 0.25 and 5 %.
 """
+PRIOR_LOG_SD_CPU = 0.07
+"""Prior spread (sd of log TPOT) between restarts of a server on a CPU without speculation; with it, at least this.
+
+The larger of two loads measured with six starts on two cores of a shared machine (restart_spread_cpu.json): there the
+machine itself changes its speed between one start and the next.
+"""
 PRIOR_LOG_SD_TTFT = 0.10
 """Prior spread (sd of log TTFT) between restarts of any server.
 
@@ -28,6 +34,17 @@ The same measurement: the median TTFT of the baseline spread by 1.3 to 9.5 % bet
 """
 SEED = 20_260_101
 """Seed of every resampling, so that a record gives the same verdict again."""
+
+
+def restart_priors(device: str | None) -> tuple[float, float]:
+    """Return the default restart priors of TPOT, without and with speculation, on a kind of device.
+
+    Args:
+        device: `cpu`, or anything else for a GPU; None where it is not known, which is taken as a GPU.
+    """
+    if device == "cpu":
+        return PRIOR_LOG_SD_CPU, max(PRIOR_LOG_SD_CPU, PRIOR_LOG_SD_VARIANT)
+    return PRIOR_LOG_SD_BASELINE, PRIOR_LOG_SD_VARIANT
 
 
 @dataclass(frozen=True, slots=True)

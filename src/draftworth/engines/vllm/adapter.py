@@ -3,9 +3,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draftworth.engines.base import AcceptanceCounts, Confounder, LogReader, MetricsSnapshot, StartupFacts
+from draftworth.engines.base import (
+    AcceptanceCounts,
+    Confounder,
+    Doubt,
+    Given,
+    LogReader,
+    MetricsSnapshot,
+    PageFacts,
+    Planned,
+    StartupFacts,
+    Told,
+    WindowReader,
+)
 from draftworth.engines.vllm import command as commands
-from draftworth.engines.vllm import confounders, failures, flags, log, metrics, per_request, version
+from draftworth.engines.vllm import confounders, failures, flags, log, metrics, pages, per_request, spec_lines, version
 
 
 class VLLM:
@@ -17,6 +29,48 @@ class VLLM:
     """
 
     name = "vllm"
+    title = "vLLM"
+    metrics_path = "/metrics"
+    json_pages: tuple[str, ...] = ("/version",)
+    log_signs: tuple[bytes, ...] = (
+        b"vLLM API server version",
+        b"LLM engine (v",
+        b"SpecDecoding metrics: ",
+        b"DiffusionDecoding metrics: ",
+        b"Speculative metrics: Draft",
+        b"Avg prompt throughput: ",
+        b"Using V2 Model Runner",
+        b"the V1 model runner instead",
+    )
+    # Warnings are found by their level; the others are what vLLM 0.32.0 says as INFO, and older releases did. Written
+    # as they stand in JSON too, so nothing that JSON escapes is among them.
+    log_needles: tuple[bytes, ...] = (
+        b"WARNING",
+        b"SpecDecoding metrics",
+        b"Speculative metrics",
+        b"DiffusionDecoding metrics",
+        b"LLM engine (v",
+        b" version ",
+        b"args: ",
+        b" Model Runner",
+        b"V1 model runner",
+        b"Starting to load model",
+        b"KV cache size: ",
+        b"cheduling ",
+        b"parameters won't",
+        b"max_num_scheduled_tokens is",
+        b"Enforce eager",
+        b"udagraph",
+        b"CUDA graph",
+        b"CUDA Graphs since",
+        b"KV cache manager",
+        b"Falling back to V0",
+        b"peculative ",
+        b"verriding ",
+        b"draft decode metadata",
+        b"compilation during inference",
+        b"torch._dynamo hit",
+    )
 
     def __init__(self, version: str | None = None) -> None:
         self.version = version
@@ -70,13 +124,13 @@ class VLLM:
         """Return the installed version the command would start, or None where that cannot be told."""
         return version.version_of(command, env)
 
-    def parse_metrics(self, text: str) -> MetricsSnapshot:
-        """Read a `/metrics` page.
+    def parse_metrics(self, text: str, model: str | None = None) -> MetricsSnapshot:
+        """Read a `/metrics` page, or only its series of one model.
 
         Raises:
-            MeasureError: the text is no metrics page, or not one of vLLM.
+            MeasureError: the text is no metrics page, not one of vLLM, or has no series of that model.
         """
-        return metrics.parse_metrics(text)
+        return metrics.parse_metrics(text, model)
 
     def counts(self, before: MetricsSnapshot, after: MetricsSnapshot) -> AcceptanceCounts:
         """Return the counts of the window between two scrapes.
@@ -101,6 +155,46 @@ class VLLM:
             MeasureError: the counter fell, or the server was started anew.
         """
         return metrics.generated_tokens(before, after)
+
+    def totals(self, snapshot: MetricsSnapshot) -> AcceptanceCounts:
+        """Return the counts since the server's start, as one page of metrics tells them."""
+        return metrics.totals(snapshot, self.version)
+
+    def told(self, snapshot: MetricsSnapshot) -> tuple[Told, ...]:
+        """Return the engine's own figures on a page of metrics: the rates of V0, and what a diffusion model counts."""
+        return metrics.told(snapshot)
+
+    def window_reader(self) -> WindowReader:
+        """Return a reader for what one log tells of speculation."""
+        return spec_lines.VLLMWindowReader()
+
+    def read_page(self, document: Any) -> PageFacts | None:
+        """Return what a parsed `/version` page, an answer, a last chunk or a list of them tells, or None.
+
+        Raises:
+            MeasureError: an answer's figures have another form, or contradict each other.
+        """
+        return pages.read_page(document)
+
+    def request_stats(self, chunk: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the figures of speculation a response, or a stream's last chunk, carries; None for none."""
+        return per_request.request_stats(chunk)
+
+    def request_fields(self) -> dict[str, Any]:
+        """Return nothing: the server's own flag decides what answers tell (`measuring_args`)."""
+        return {}
+
+    def doubts(self, arm: Planned, facts: StartupFacts) -> tuple[Doubt, ...]:
+        """Return what vLLM does not know, will refuse or will silently change of a planned arm."""
+        from draftworth.engines.vllm import doubts  # noqa: PLC0415 - lazy: only where arms are judged before a start
+
+        return doubts.doubts(arm, facts)
+
+    def gives(self, arm: Planned, facts: StartupFacts) -> tuple[Given, ...]:
+        """Return which counts a server of this release, started as this arm, will tell: one entry a count."""
+        from draftworth.engines.vllm import gives  # noqa: PLC0415 - lazy: as above
+
+        return gives.gives(arm, facts)
 
     def prefix_cache(self, before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
         """Return how many prompt tokens were looked up in the prefix cache and found there, or None.

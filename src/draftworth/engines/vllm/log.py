@@ -42,6 +42,7 @@ class VLLMLogReader:
     """
 
     def __init__(self) -> None:
+        self.starts = 0
         self._pending = ""
         self._forget()
 
@@ -75,6 +76,7 @@ class VLLMLogReader:
             phase=shown,
             version=self._version,
             runner=self._runner or ("V1" if self._v1_file else None),
+            device=self._config.get("device_config") or None,
             speculating=self._speculating,
             config=dict(self._config),
             warnings=tuple(self._warnings.values()),
@@ -89,6 +91,10 @@ class VLLMLogReader:
     def _take(self, line: log_lines.Line) -> None:
         message = line.message
         if self._begins_a_start(message):
+            # Releases that print both a banner and their version begin one start with two lines.
+            said = _VERSION.match(message)
+            again = self._banner and self._phase.stage <= 1 and said and said["version"] == self._version
+            self.starts += not again
             self._forget()
         self._phase, self._shown = self._phase_after(message)
         warning = warning_in(line)

@@ -1,18 +1,31 @@
-"""Reads vLLM's `/metrics` page and the counts of the window between two scrapes.
+"""Reads vLLM's `/metrics` page: the counts between two scrapes, and since the start.
 
-Names are those of `v1/metrics/loggers.py` and `v1/spec_decode/metrics.py` of vLLM 0.32.0. `inter_token_latency` is
-observed once a request and decode step, however many tokens the step gave, so its count is the number of steps;
-`num_drafts` counts the steps that verified at least one drafted token. A token that a stop condition cut off was still
-counted as accepted. Diffusion models' `vllm:diffusion_…` twins count other things and are not read.
+The V1 engine (`v1/spec_decode/metrics.py` and `v1/metrics/loggers.py`, read in 0.8.5, 0.9.2, 0.10.2, 0.11.2, 0.14.1,
+0.20.2, 0.24.0, 0.29.0, 0.32.0 and 0.33.0) keeps the same names throughout: `num_drafts`, `num_draft_tokens`,
+`num_accepted_tokens` and `num_accepted_tokens_per_pos`, all with `_total`. Steps are the observations of
+`inter_token_latency` (before 0.10.2 `time_per_output_token`): one a request and decode step, however many tokens the
+step gave. `num_drafts` counts the steps that verified at least one drafted token; from 0.14 on drafts that a grammar
+refused are taken out of `num_draft_tokens`, and the step stays. A token that a stop condition cut off was still counted
+as accepted. Series of data-parallel engines carry the label `engine` and are added.
+
+Diffusion models (0.24.0 and later) export `vllm:diffusion_…` instead, which count other things.
+
+The V0 engine (`engine/metrics.py`, `spec_decode/metrics.py`, 0.8.5 and 0.9.2; gone in 0.10.1.1) gives no counts:
+
+- `num_accepted_tokens`, `num_draft_tokens` and `num_emitted_tokens` are running totals of the sampler, and at every log
+  interval the whole total is added to the counter again. Neither a counter nor a difference counts tokens.
+- With speculation `generation_tokens` grows by one a sequence and step, however many tokens the step gave.
+
+Its totals stand in its log (`spec_lines.py`), its rates in two gauges.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
 
-from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot
+from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot, Told
+from draftworth.engines.counts import FIELDS
+from draftworth.engines.prometheus import Layout, delta, first_of, positions, read, since_start
 from draftworth.errors import MeasureError
+from draftworth.findings import Code
 
 STEPS = ("vllm:inter_token_latency_seconds_count", "vllm:time_per_output_token_seconds_count")  # the latter before 0.11
 GENERATED = "vllm:generation_tokens_total"
@@ -25,66 +38,57 @@ DRAFTING_STEPS = "vllm:spec_decode_num_drafts_total"
 DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+V0_EMITTED = "vllm:spec_decode_num_emitted_tokens_total"
+
+_V0_FORMULAS = {
+    "vllm:spec_decode_draft_acceptance_rate": "drafts the target agreed with, also behind a refused one / drafted",
+    "vllm:spec_decode_efficiency": "emitted / (drafted / k x (k + 1)), of drafting steps",
+}
+_DIFFUSION = {
+    "vllm:diffusion_num_denoising_steps_total": "denoising steps, each of one canvas",
+    "vllm:diffusion_num_canvas_positions_total": "canvas positions evaluated, every one anew in each denoising step",
+    "vllm:diffusion_num_committed_tokens_total": "tokens committed: positions whose token is final",
+}
+_LAYOUT = Layout(
+    title="vLLM",
+    prefix="vllm:",
+    per_position=PER_POSITION,
+    gauges=frozenset(_V0_FORMULAS),
+    rank_labels=("engine",),
+    hint="does the URL lead to a vLLM started without --disable-log-stats?",
+)
 
 _NO_SPECULATION = "the server does not speculate: it exports no spec_decode series"
 _NO_STEPS = "the server exports no inter-token latency (was it started with --disable-log-stats?)"
 _NO_TOKENS = "the server exports no token counts (was it started with --disable-log-stats?)"
-_CREATED = "_created"
-_SAME_TIME = 1e-3  # seconds
+_NO_POSITIONS = "the server exports no accepted tokens by position"
+_NOT_THERE = "the page has other spec_decode series and not this one"
+_NOT_READ = "it is not on the page, of which a part could not be read"
+_IS_DIFFUSION = "a diffusion model: it counts denoising steps and canvas positions, which are no drafts"
+_V0_ADDED = (
+    "the V0 engine adds its running totals to its counters again at every log interval, so they count no tokens; its "
+    "log tells the totals"
+)
+_V0_UNKNOWN = "the V0 engine exports none"
+_V0_GENERATED = "with speculation the V0 engine counts one generated token a step, however many the step gave"
+_UNREADABLE = frozenset({Code.METRICS_CUT, Code.METRICS_UNREADABLE})
 
 
-def parse_metrics(text: str) -> MetricsSnapshot:
+def parse_metrics(text: str, model: str | None = None) -> MetricsSnapshot:
     """Read a `/metrics` page: every `vllm:` counter and histogram, summed over label sets, buckets left out.
 
+    Args:
+        text: the page.
+        model: take only series of this model; None for all.
+
     Raises:
-        MeasureError: the text is no metrics page, or not one of vLLM.
+        MeasureError: the text is no metrics page, not one of vLLM, or has no series of that model.
     """
-    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - lazy: only when measuring
-
-    page = _Page(defaultdict(float), defaultdict(float), {}, set())
-    try:
-        for family in text_string_to_metric_families(text):
-            if family.name.startswith("vllm:"):
-                for sample in family.samples:
-                    page.add(family.type, sample.name, sample.labels, sample.value)
-    except (ValueError, IndexError, KeyError) as error:
-        raise MeasureError(
-            f"/metrics is no Prometheus text ({_one_line(error)}); does the URL lead to vLLM?"
-        ) from error
-    if not page.counters:
-        raise MeasureError(
-            "/metrics shows no vllm: counters; does the URL lead to a vLLM started without --disable-log-stats?"
-        )
-    last = max(page.positions, default=-1)
-    return MetricsSnapshot(
-        counters=dict(page.counters),
-        per_position=tuple(page.positions[i] for i in range(last + 1)) if page.positions else None,
-        engines=max(1, len(page.engines)),
-        created=page.created,
-    )
-
-
-class _Page(NamedTuple):
-    counters: defaultdict[str, float]
-    positions: defaultdict[int, float]
-    created: dict[str, float]
-    engines: set[str]
-
-    def add(self, kind: str, name: str, labels: Mapping[str, str], value: float) -> None:
-        if name.endswith(_CREATED):
-            self.created[name] = max(value, self.created.get(name, value))
-        elif _counts(kind, name) and "quantile" not in labels:
-            self.counters[name] += value
-            if "engine" in labels:
-                self.engines.add(labels["engine"])
-            if name == PER_POSITION and labels.get("position", "").isdecimal():
-                self.positions[int(labels["position"])] += value
-
-
-def _counts(kind: str, name: str) -> bool:
-    if kind == "unknown":  # a proxy took the TYPE lines out
-        return name.endswith(("_total", "_count", "_sum"))
-    return kind in ("counter", "histogram", "summary") and not name.endswith("_bucket")
+    snapshot = read(text, _LAYOUT, model=model)
+    if not snapshot.counters and not snapshot.gauges:
+        why = snapshot.findings[0].message if snapshot.findings else "it is empty"
+        raise MeasureError(f"/metrics shows no vllm: counters that can be read ({why}); {_LAYOUT.hint}")
+    return snapshot
 
 
 def counts(before: MetricsSnapshot, after: MetricsSnapshot, version: str | None = None) -> AcceptanceCounts:
@@ -98,29 +102,33 @@ def counts(before: MetricsSnapshot, after: MetricsSnapshot, version: str | None 
     Raises:
         MeasureError: a counter fell, appeared or went between the scrapes, or the server was started anew.
     """
-    steps_name = next((name for name in STEPS if name in after.counters), STEPS[0])
-    generated, first = _delta(before, after, GENERATED), _delta(before, after, FIRST_TOKENS)
-    drafting = _delta(before, after, DRAFTING_STEPS)
-    values = {
-        "steps": _delta(before, after, steps_name),
-        "drafting_steps": drafting,
-        "drafted": _delta(before, after, DRAFTED),
-        "accepted": _delta(before, after, ACCEPTED),
-        "emitted": None if generated is None or first is None else generated - first,
-    }
-    per_position = _positions(before, after)
-    reasons = {"steps": _NO_STEPS, "emitted": _NO_TOKENS}
-    not_given = {name: reasons.get(name, _NO_SPECULATION) for name, value in values.items() if value is None}
-    if per_position is None:
-        not_given["accepted_per_position"] = (
-            _NO_SPECULATION if drafting is None else "the server exports no accepted tokens by position"
-        )
-    return AcceptanceCounts(
-        **values,
-        accepted_per_position=per_position,
-        source=_source(after.engines, version),
-        not_given=not_given,
+    return _counts(before, after, f"{_source(after.engines, version)}, difference of two scrapes")
+
+
+def totals(snapshot: MetricsSnapshot, version: str | None = None) -> AcceptanceCounts:
+    """Return the counts since the server's start, as one page tells them.
+
+    Args:
+        snapshot: the page.
+        version: vLLM's version, for the name of the source.
+    """
+    return _counts(since_start(snapshot), snapshot, f"{_source(snapshot.engines, version)}, since the server's start")
+
+
+def told(snapshot: MetricsSnapshot) -> tuple[Told, ...]:
+    """Return the engine's own figures on a page: the rates of V0, and what a diffusion model counts."""
+    gauges = (
+        Told(name=_named(name, index, len(values)), value=value, formula=_V0_FORMULAS[name], scope="since the start")
+        for name, values in snapshot.gauges.items()
+        for index, value in enumerate(values)
+        if math.isfinite(value)
     )
+    twins = (
+        Told(name=_named(name, 0, 1), value=snapshot.counters[name], formula=formula, scope="since the start")
+        for name, formula in _DIFFUSION.items()
+        if name in snapshot.counters
+    )
+    return (*gauges, *twins)
 
 
 def requests_finished(before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
@@ -144,10 +152,12 @@ def prompt_tokens(before: MetricsSnapshot, after: MetricsSnapshot) -> int | None
 def generated_tokens(before: MetricsSnapshot, after: MetricsSnapshot) -> int | None:
     """Return how many tokens were generated between two scrapes, first tokens included, or None.
 
+    None too for a V0 engine that speculates: it counts steps under this name.
+
     Raises:
         MeasureError: the counter fell or the server was started anew.
     """
-    return _delta(before, after, GENERATED)
+    return None if _is_v0(after) else _delta(before, after, GENERATED)
 
 
 def prefix_cache(before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, int] | None:
@@ -160,44 +170,79 @@ def prefix_cache(before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, 
     return None if queries is None or hits is None else (queries, hits)
 
 
+def _counts(before: MetricsSnapshot, after: MetricsSnapshot, source: str) -> AcceptanceCounts:
+    if _is_diffusion(after):
+        return AcceptanceCounts(source=source, not_given=dict.fromkeys(FIELDS, _IS_DIFFUSION))
+    v0 = _is_v0(after)
+    steps = _delta(before, after, first_of(after, STEPS))
+    generated, first = generated_tokens(before, after), _delta(before, after, FIRST_TOKENS)
+    emitted = None if generated is None or first is None else generated - first
+    drafting = _delta(before, after, DRAFTING_STEPS)
+    drafted = None if v0 else _delta(before, after, DRAFTED)
+    accepted = None if v0 else _delta(before, after, ACCEPTED)
+    by_position = None if _spoilt(before, after, PER_POSITION) else positions(before, after, PER_POSITION)
+    not_given = {
+        "steps": _missing(after, _NO_STEPS),
+        "emitted": _V0_GENERATED if v0 else _missing(after, _NO_TOKENS),
+        "drafting_steps": _V0_UNKNOWN if v0 else _missing_draft(after),
+        "drafted": _V0_ADDED if v0 else _missing_draft(after),
+        "accepted": _V0_ADDED if v0 else _missing_draft(after),
+        "accepted_per_position": _V0_UNKNOWN if v0 else _missing_draft(after, _NO_POSITIONS),
+    }
+    given = {
+        "steps": steps,
+        "emitted": emitted,
+        "drafting_steps": drafting,
+        "drafted": drafted,
+        "accepted": accepted,
+        "accepted_per_position": by_position,
+    }
+    return AcceptanceCounts(
+        steps=steps,
+        drafting_steps=drafting,
+        drafted=drafted,
+        accepted=accepted,
+        accepted_per_position=by_position,
+        emitted=emitted,
+        source=source,
+        not_given={name: why for name, why in not_given.items() if given[name] is None},
+    )
+
+
+def _is_v0(snapshot: MetricsSnapshot) -> bool:
+    """Whether a V0 engine that speculates wrote the page; V1 never exports emitted tokens nor these rates."""
+    return DRAFTING_STEPS not in snapshot.counters and (V0_EMITTED in snapshot.counters or bool(snapshot.gauges))
+
+
+def _is_diffusion(snapshot: MetricsSnapshot) -> bool:
+    names = snapshot.counters.keys()
+    return bool(_DIFFUSION.keys() & names) and not {DRAFTING_STEPS, DRAFTED, ACCEPTED} & names
+
+
+def _missing(page: MetricsSnapshot, why: str) -> str:
+    return _NOT_READ if any(finding.code in _UNREADABLE for finding in page.findings) else why
+
+
+def _missing_draft(page: MetricsSnapshot, otherwise: str = _NOT_THERE) -> str:
+    speculates = bool({DRAFTING_STEPS, DRAFTED, ACCEPTED} & page.counters.keys())
+    return _missing(page, otherwise if speculates else _NO_SPECULATION)
+
+
+def _spoilt(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> bool:
+    """Whether a series is lacking on one of two pages that could not be read whole."""
+    broken = any(finding.code in _UNREADABLE for page in (before, after) for finding in page.findings)
+    return broken and (name in before.counters) != (name in after.counters)
+
+
 def _delta(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> int | None:
-    old, new = before.counters.get(name), after.counters.get(name)
-    if old is None and new is None:
-        return None
-    if old is None or new is None:
-        raise MeasureError(
-            f"{name} {'appeared' if old is None else 'went'} between two scrapes of /metrics; "
-            "the server was restarted with another configuration"
-        )
-    _check_created(before, after, name)
-    if new < old:
-        raise MeasureError(f"{name} fell from {old:.0f} to {new:.0f} between two scrapes; the server was restarted")
-    return round(new - old)
+    return None if _spoilt(before, after, name) else delta(before, after, name)
 
 
-def _check_created(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> None:
-    key = re.sub(r"_(?:total|count|sum)$", "", name) + _CREATED
-    old, new = before.created.get(key), after.created.get(key)
-    if old is not None and new is not None and abs(new - old) > _SAME_TIME:
-        raise MeasureError(f"{key} changed from {old:.3f} to {new:.3f} between two scrapes; the server was restarted")
-
-
-def _positions(before: MetricsSnapshot, after: MetricsSnapshot) -> tuple[int, ...] | None:
-    _delta(before, after, PER_POSITION)  # a restart is the same for every position
-    if before.per_position is None or after.per_position is None:
-        return None
-    if len(before.per_position) != len(after.per_position):
-        raise MeasureError(
-            f"{PER_POSITION} has {len(after.per_position)} positions after {len(before.per_position)} before; "
-            "the server was restarted with another num_speculative_tokens"
-        )
-    return tuple(round(new - old) for old, new in zip(before.per_position, after.per_position, strict=True))
+def _named(name: str, index: int, of: int) -> str:
+    short = name.removeprefix("vllm:").removesuffix("_total")
+    return short if of == 1 else f"{short}, series {index + 1}"
 
 
 def _source(engines: int, version: str | None) -> str:
     name = f"vLLM {version}" if version else "vLLM"
-    return f"/metrics of {name}, {engines} engine{'' if engines == 1 else 's'}, difference of two scrapes"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:120]
+    return f"/metrics of {name}, {engines} engine{'' if engines == 1 else 's'}"

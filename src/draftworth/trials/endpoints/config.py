@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from draftworth.models import FilePath
-from draftworth.trials.config import BASELINE, AccessConfig, ArmName, CommonConfig, check_names, plain_url
+from draftworth.trials.config import (
+    BASELINE,
+    AccessConfig,
+    ArmName,
+    CommonConfig,
+    EngineName,
+    check_names,
+    plain_url,
+)
 
 
 class EndpointsConfig(AccessConfig):
@@ -14,8 +22,9 @@ class EndpointsConfig(AccessConfig):
 
     type: Literal["endpoints"]
     """`endpoints`."""
-    engine: Literal["vllm"] = "vllm"
-    """Which engine the servers run, for their metrics."""
+    engine: EngineName | None = None
+    """Which engine the servers run, for their metrics: `vllm`, `sglang`, `llamacpp` or `trtllm`. Default: recognised at
+    each server."""
     baseline: str
     """The URL of the server that does not speculate, e.g. `http://replica-a:8000`, without `/v1`."""
     model: str | None = None

@@ -34,11 +34,13 @@ class Arm:
         name: the arm's.
         target: where and how it is asked.
         version: what it says its version is, None where it does not tell.
+        engine: what runs there.
     """
 
     name: str
     target: Target
     version: str | None
+    engine: str = "vllm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ def prepare(config: EndpointsTrial) -> Prepared:
         commands={},
         notes=tuple(_notes(config, prompts, sweep, len(segments))),
     )
-    return Prepared(config, engine_named(config.service.engine), arms, prompts, segments, sweep, made)
+    return Prepared(config, engine_named(arms[0].engine), arms, prompts, segments, sweep, made)
 
 
 def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access, prompts: Sequence[Prompt]) -> Arm:
@@ -100,9 +102,11 @@ def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access, promp
     service = config.service
     url = arm.url if arm else service.baseline
     wanted = (arm.model if arm else None) or service.model
-    found = look_at(url, access=allowed, model=wanted, token_timeout_s=config.limits.token_timeout_s)
+    found = look_at(
+        url, access=allowed, model=wanted, token_timeout_s=config.limits.token_timeout_s, engine=service.engine
+    )
     check_fits(found, prompts, sweep_of(config.workload))
-    return Arm(arm.name if arm else BASELINE, found.target, found.version)
+    return Arm(arm.name if arm else BASELINE, found.target, found.version, found.engine)
 
 
 def access_to(service: EndpointsConfig, arm: EndpointArm) -> Access:

@@ -17,6 +17,7 @@ from draftworth.bench.requests import Requests, repeated_passages, requests_in, 
 from draftworth.bench.rows import write_part
 from draftworth.bench.summary import load_findings
 from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
+from draftworth.engines import engine as engine_named
 from draftworth.engines.base import MetricsSnapshot, StartupFacts
 from draftworth.errors import DraftworthError, InterruptedTrial, MeasureError, TrialError
 from draftworth.findings import Code, find
@@ -59,7 +60,8 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
     folder = new_trial()
     interrupts = Interrupts(lambda _: None, first="what was measured is kept")
     arms = tuple(
-        ArmInfo(arm.name, declared={"url": arm.target.base_url}, speculates=_varies(arm)) for arm in ready.arms
+        ArmInfo(arm.name, declared={"url": arm.target.base_url}, speculates=_varies(arm), engine=arm.engine)
+        for arm in ready.arms
     )
     with interrupts.installed(), show(ready.plan) as progress:
         interrupts.tell = progress.line
@@ -172,7 +174,7 @@ class _Run:
 
         return Job(
             target=arm.target,
-            engine=self.ready.engine,
+            engine=engine_named(arm.engine),
             sampling=Sampling(temperature=work.temperature, seed=work.seed, ignore_eos=work.ignore_eos),
             repeats=work.repeats,
             retries=work.retries,

@@ -1,0 +1,259 @@
+"""Reads Prometheus text into sums, for every engine alike, and says what is wrong with it instead of guessing.
+
+A page may be cut off in the middle of a line, hold NaN or values below zero, series of several models, or be another
+program's. What is wrong is left out, and a count that would need it is not given: a sum without one of its parts would
+be a wrong number.
+"""
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from draftworth.engines.base import MetricsSnapshot
+from draftworth.errors import MeasureError
+from draftworth.findings import Code, Finding, find
+
+_CREATED = "_created"
+_SAME_TIME = 1e-3  # seconds
+_COUNTED = ("_total", "_count", "_sum")
+_COUNTING_KINDS = frozenset({"counter", "histogram", "summary"})
+_SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)")
+_MODEL_LABELS = ("model_name", "model")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of a page is an engine's.
+
+    Attributes:
+        title: the engine's name for a person.
+        prefix: what its series' names begin with: `vllm:`.
+        per_position: the counter of accepted tokens by position; None for an engine without.
+        position_label: its label.
+        gauges: gauges worth keeping.
+        rank_labels: labels that tell the ranks of one server apart.
+        hint: what to check where there is nothing of this engine on the page.
+    """
+
+    title: str
+    prefix: str
+    per_position: str | None = None
+    position_label: str = "position"
+    gauges: frozenset[str] = frozenset()
+    rank_labels: tuple[str, ...] = ()
+    hint: str = "does the URL lead to it?"
+
+
+@dataclass(slots=True)
+class _Page:
+    layout: Layout
+    model: str | None
+    counters: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    positions: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    created: dict[str, float] = field(default_factory=dict)
+    gauges: dict[str, list[float]] = field(default_factory=dict)
+    ranks: set[tuple[str, ...]] = field(default_factory=set)
+    models: dict[str, None] = field(default_factory=dict)
+    spoilt: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+
+
+def read(text: str, layout: Layout, *, model: str | None = None) -> MetricsSnapshot:
+    """Read a page: every counter and histogram of an engine, summed over its label sets, buckets left out.
+
+    Args:
+        text: the page.
+        layout: what of it is the engine's.
+        model: take only series of this model; None for all.
+
+    Raises:
+        MeasureError: nothing of this engine is there, or no series of that model.
+    """
+    page = _Page(layout, model)
+    findings: list[Finding] = []
+    lines = text.splitlines()
+    # The text format ends every line; a page that does not was cut off, and its last number with it.
+    cut = bool(text) and not text.endswith(("\n", "\r")) and not lines[-1].startswith("# EOF")
+    if cut:
+        findings.append(find(Code.METRICS_CUT, f"the page ends in the middle of a line: {_shown(lines[-1])}"))
+    bad: list[str] = []
+    for line in lines[:-1] if cut else lines:
+        if line.startswith("#"):
+            _kind(page, line)
+        elif line.startswith(layout.prefix):
+            problem = _take(page, line)
+            if problem:
+                bad.append(problem)
+    if cut and lines[-1].startswith(layout.prefix) and (name := _SAMPLE.match(lines[-1])):
+        page.spoilt[name["name"]] = "the page ends in the middle of one of its lines"
+    if bad:
+        more = f", and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
+        findings.append(find(Code.METRICS_UNREADABLE, f"{'; '.join(bad[:_SHOWN])}{more}"))
+    other_models = model is not None and page.models and model not in page.models
+    if other_models or not (page.counters or page.gauges or page.spoilt):
+        _refuse(text, page)
+    if len(page.models) > 1 and model is None:
+        names = ", ".join(sorted(page.models))
+        findings.append(find(Code.SEVERAL_MODELS, f"the page has series of {len(page.models)} models: {names}"))
+    last = max(page.positions, default=-1)
+    whole = layout.per_position not in page.spoilt
+    return MetricsSnapshot(
+        counters={name: value for name, value in page.counters.items() if name not in page.spoilt},
+        per_position=tuple(page.positions[i] for i in range(last + 1)) if page.positions and whole else None,
+        engines=max(1, len(page.ranks)),
+        created=page.created,
+        gauges={name: tuple(values) for name, values in page.gauges.items()},
+        models=tuple(page.models),
+        findings=tuple(findings),
+    )
+
+
+def _refuse(text: str, page: _Page) -> None:
+    layout = page.layout
+    if page.model is not None and page.models and page.model not in page.models:
+        served = ", ".join(sorted(page.models))
+        raise MeasureError(f"/metrics has no series of the model {page.model!r}; it has those of {served}")
+    others = dict.fromkeys(
+        found["name"] for line in text.splitlines() if not line.startswith("#") and (found := _SAMPLE.match(line))
+    )
+    other = f" (there are {_shown(', '.join(list(others)[:_SHOWN]))})" if others else ""
+    what = f"/metrics shows no {layout.prefix} counters{other}"
+    if not others or not any(line.startswith("# ") for line in text.splitlines()[:50]):
+        what = f"this is no Prometheus text: it begins with {_shown(text.lstrip()[:60])!r}" if text.strip() else what
+    raise MeasureError(f"{what}; {layout.hint}")
+
+
+def _kind(page: _Page, line: str) -> None:
+    words = line.split(maxsplit=3)
+    if len(words) == 4 and words[1] == "TYPE" and words[2].startswith(page.layout.prefix):  # noqa: PLR2004 - `# TYPE name kind`
+        page.kinds[words[2]] = words[3].strip()
+
+
+def _take(page: _Page, line: str) -> str | None:
+    """Take one sample. Returns what is wrong with it, or None."""
+    try:
+        name, labels, value = _sample(line)
+    except ValueError as error:
+        if found := _SAMPLE.match(line):
+            page.spoilt[found["name"]] = str(error)
+        return f"{_shown(line)}: {error}"
+    said = next((labels[label] for label in _MODEL_LABELS if label in labels), None)
+    if said is not None:
+        page.models[said] = None
+    if said is None or page.model is None or said == page.model:
+        return _add(page, name, labels, value)
+    return None
+
+
+def _add(page: _Page, name: str, labels: Mapping[str, str], value: float) -> str | None:
+    """Add one sample to the sums. Returns what is wrong with it, or None."""
+    layout = page.layout
+    if name.endswith(_CREATED):
+        page.created[name] = max(value, page.created.get(name, value))
+    elif name in layout.gauges:
+        page.gauges.setdefault(name, []).append(value)
+    elif _counts(page, name) and "quantile" not in labels:
+        if not (math.isfinite(value) and value >= 0):
+            page.spoilt[name] = f"one of its series is {value}"
+            return f"{name} is {value}"
+        page.counters[name] += value
+        rank = tuple(labels[label] for label in layout.rank_labels if label in labels)
+        if rank:
+            page.ranks.add(rank)
+        if name == layout.per_position and labels.get(layout.position_label, "").isdecimal():
+            page.positions[int(labels[layout.position_label])] += value
+    return None
+
+
+def _counts(page: _Page, name: str) -> bool:
+    if name.endswith("_bucket"):
+        return False
+    family = re.sub(r"_(?:total|count|sum)$", "", name)
+    kind = page.kinds.get(name) or page.kinds.get(family) or page.kinds.get(f"{family}_total")
+    if kind in (None, "unknown", "untyped"):  # a proxy took the TYPE lines out
+        return name.endswith(_COUNTED)
+    return kind in _COUNTING_KINDS
+
+
+def _sample(line: str) -> tuple[str, Mapping[str, str], float]:
+    """Take a sample's line apart. Raises ValueError with what is wrong.
+
+    Line by line, since the parser gives a whole page up for one bad line.
+    """
+    from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415 - lazy: only when measuring
+
+    try:
+        samples = [sample for family in text_string_to_metric_families(line + "\n") for sample in family.samples]
+    except (ValueError, IndexError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(_shown(str(error)) or "it cannot be read") from None
+    if len(samples) != 1:
+        raise ValueError("it is no sample")
+    return samples[0].name, samples[0].labels, float(samples[0].value)
+
+
+def _shown(text: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else "?" for c in text).split())
+    return text if len(text) <= 120 else text[:120] + "…"  # noqa: PLR2004 - characters of a message
+
+
+def delta(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> int | None:
+    """Return by how much a counter grew between two pages, or None where neither has it.
+
+    Raises:
+        MeasureError: it fell, appeared or went, or the server was started anew.
+    """
+    old, new = before.counters.get(name), after.counters.get(name)
+    if old is None and new is None:
+        return None
+    if old is None or new is None:
+        raise MeasureError(
+            f"{name} {'appeared' if old is None else 'went'} between two scrapes of /metrics; "
+            "the server was restarted with another configuration"
+        )
+    _check_created(before, after, name)
+    if new < old:
+        raise MeasureError(f"{name} fell from {old:.0f} to {new:.0f} between two scrapes; the server was restarted")
+    return round(new - old)
+
+
+def _check_created(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> None:
+    key = re.sub(r"_(?:total|count|sum)$", "", name) + _CREATED
+    old, new = before.created.get(key), after.created.get(key)
+    if old is not None and new is not None and abs(new - old) > _SAME_TIME:
+        raise MeasureError(f"{key} changed from {old:.3f} to {new:.3f} between two scrapes; the server was restarted")
+
+
+def positions(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> tuple[int, ...] | None:
+    """Return by how much each position's counter grew, or None where a page has none.
+
+    Raises:
+        MeasureError: the server was started anew, or has another number of positions.
+    """
+    delta(before, after, name)  # a restart is the same for every position
+    if before.per_position is None or after.per_position is None:
+        return None
+    if len(before.per_position) != len(after.per_position):
+        raise MeasureError(
+            f"{name} has {len(after.per_position)} positions after {len(before.per_position)} before; "
+            "the server was restarted with another number of speculative tokens"
+        )
+    return tuple(round(new - old) for old, new in zip(before.per_position, after.per_position, strict=True))
+
+
+def since_start(snapshot: MetricsSnapshot) -> MetricsSnapshot:
+    """Return the page before the server's first request: the same series, all at zero."""
+    return snapshot.model_copy(
+        update={
+            "counters": dict.fromkeys(snapshot.counters, 0.0),
+            "per_position": None if snapshot.per_position is None else (0.0,) * len(snapshot.per_position),
+            "findings": (),
+        }
+    )
+
+
+def first_of(snapshot: MetricsSnapshot, names: Sequence[str]) -> str:
+    """Return the first of several names of one series that a page has; the first name where it has none."""
+    return next((name for name in names if name in snapshot.counters), names[0])
