@@ -137,3 +137,8 @@ def test_a_page_cut_anywhere_never_gives_a_wrong_sum(end: int) -> None:
     for name, value in page.counters.items():
         # Series that stand wholly behind the cut are unknown to any reader.
         assert value <= whole.counters[name]
+
+
+def test_a_sum_too_large_for_a_number_is_none() -> None:
+    page = read("x:drafts_total 1e308\nx:drafts_total 1e308\nx:wait_count 1\n", LAYOUT)
+    assert page.counters == {"x:wait_count": 1}

@@ -30,13 +30,23 @@ def names(baseline: StartupFacts, variant: StartupFacts) -> list[str]:
     return [c.name for c in confounders(baseline, variant)]
 
 
+def on_gpu(facts: StartupFacts) -> StartupFacts:
+    """The same start as a GPU's log would show it."""
+    return facts.model_copy(update={"config": {**facts.config, "device_config": "cuda"}})
+
+
+def test_on_a_cpu_asynchronous_scheduling_is_off_in_every_arm_whatever_the_log_blames() -> None:
+    assert names(real("baseline"), real("ngram")) == ["scheduler_limits_changed"]
+
+
 def test_two_real_starts_with_and_without_ngram_differ_in_what_vllm_brings_with_it() -> None:
-    found = confounders(real("baseline"), real("ngram"))
+    found = confounders(on_gpu(real("baseline")), on_gpu(real("ngram")))
     assert [c.name for c in found] == ["async_scheduling_off", "scheduler_limits_changed"]
     assert found[0].baseline == "not logged"
     assert found[0].variant == OFF
     assert found[0].note.startswith("vLLM brings this with ngram speculation; try the baseline with --no-async")
-    assert [c.baseline for c in confounders(real("ngram"), real("baseline"))] == [c.variant for c in found]
+    back = confounders(on_gpu(real("ngram")), on_gpu(real("baseline")))
+    assert [c.baseline for c in back] == [c.variant for c in found]
 
 
 def test_a_real_eager_start_differs_in_its_mode_and_each_difference_is_told_once() -> None:

@@ -81,6 +81,13 @@ class Line(NamedTuple):
     level: str = "INFO"
 
 
+_SCHEDULED = (
+    "max_num_scheduled_tokens is set to 2048 based on the speculative decoding settings. This may lead to suboptimal "
+    "performance. Consider increasing max_num_batched_tokens to accommodate the additional draft token slots, or "
+    "decrease num_speculative_tokens."
+)
+
+
 def startup_lines(args: argparse.Namespace, version: str) -> list[Line]:
     """Return the lines of a start that matter, with the words of vLLM 0.32.0."""
     config: dict[str, Any] | None = args.speculative_config
@@ -112,6 +119,7 @@ def startup_lines(args: argparse.Namespace, version: str) -> list[Line]:
         Line("Resolved architecture: LlamaForCausalLM", "model.py:733"),
         Line(f"Using max model len {args.max_model_len}", "model.py:2152"),
         Line(async_off, "vllm.py:1605", level="WARNING"),
+        Line(_SCHEDULED, "scheduler.py:283"),
         Line(engine, "core.py:133", "EngineCore"),
         Line(_PARAMETERS_IGNORED, "__init__.py:211", "Worker", "WARNING"),
         Line(f"Starting to load model {args.model}...", "cpu_model_runner.py:68", "Worker"),
@@ -122,7 +130,7 @@ def startup_lines(args: argparse.Namespace, version: str) -> list[Line]:
         Line("Supported tasks: ['generate']", "entry.py:136"),
         Line(f"Starting vLLM server on http://{args.host}:{args.port}", "entry.py:140"),
     ]
-    unsaid = set() if config else {async_off, _PARAMETERS_IGNORED, "Loading drafter model..."}
+    unsaid = set() if config else {async_off, _SCHEDULED, _PARAMETERS_IGNORED, "Loading drafter model..."}
     if config and (config.get("method") != "ngram" or args.async_scheduling is False):
         unsaid.add(async_off)
     return [line for line in lines if line.text not in unsaid]

@@ -204,7 +204,8 @@ class StreamTimer:
         row.token_ids = _packed(self._ids)
         row.prompt_token_ids = _packed(self._prompt_ids)
         row.chunks = self._chunks
-        stats = self._stats_of(self._told) if self._told else None
+        usage = {} if self._usage is None else {"usage": {"completion_tokens": self._usage.completion_tokens}}
+        stats = self._stats_of({**self._told, **usage}) if self._told else None
         row.spec_stats = None if stats is None else dict(stats)
         self._fill_counts(row)
         if self._first is None:

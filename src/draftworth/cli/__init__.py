@@ -18,6 +18,9 @@ from draftworth.errors import (
 
 _EXIT_CTRL_C = 130  # 128 + SIGINT, what shells expect
 
+STDIN = "<standard input>"
+"""What stands for `-` once arguments are parsed."""
+
 _VERBS = {
     "bench": ("draftworth.cli.bench:bench", "Measure a server that runs, under one load or a sweep of them."),
     "demo": ("draftworth.cli.demo:demo", "A whole trial on a small real vLLM on this machine's CPU."),
@@ -51,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line. Returns the exit code; prints one line for an expected failure."""
     try:
-        result = make_app()(list(arguments), exit_on_error=False, print_error=False)
+        words = [STDIN if word == "-" else word for word in arguments]  # else taken for an option without a name
+        result = make_app()(words, exit_on_error=False, print_error=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - nothing may end in a bare traceback
         return _failed(error)
     return result if isinstance(result, int) else EXIT_DONE

@@ -13,7 +13,10 @@ from draftworth.errors import EXIT_DONE, EXIT_REFUSED
 def doctor(
     source: Annotated[
         str,
-        Parameter(help="A trial's file (.toml), a server's URL, a log, a saved page of metrics or JSON, or `-`."),
+        Parameter(
+            help="A trial's file (.toml), a server's URL, a log, a saved page of metrics or JSON, or `-`.",
+            allow_leading_hyphen=True,
+        ),
     ],
     /,
     *,

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def metrics(
     source: Annotated[
-        str, Parameter(help="A server's URL; or a log, a saved page of metrics or JSON, `-` for standard input.")
+        str,
+        Parameter(
+            help="A server's URL; or a log, a saved page of metrics or JSON, `-` for standard input.",
+            allow_leading_hyphen=True,
+        ),
     ],
     /,
     *,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftworth.cli import STDIN
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def file_of(source: str) -> Path | None:
     Raises:
         UsageError: there is no such file.
     """
-    if source == "-":
+    if source == STDIN:
         return None
     path = Path(source)
     if not path.exists():

@@ -21,8 +21,8 @@ class ArmDiagnosis(Frozen):
 
     @property
     def refused(self) -> bool:
-        """Whether the engine will not start so."""
-        return any(one.severity == "refused" for one in self.doubts)
+        """Whether the engine will refuse it, or the requests that are planned for it."""
+        return any(one.severity in {"refused", "unknown"} for one in self.doubts)
 
 
 class Diagnosis(Frozen):

@@ -7,7 +7,7 @@ from draftworth import redact
 from draftworth.doctor.base import ORDER, ArmDiagnosis, Diagnosis
 from draftworth.engines.base import Engine, Given, LogWarning, Planned, StartupFacts
 from draftworth.engines.counts import FIELDS
-from draftworth.findings import Finding
+from draftworth.findings import Code, Finding
 from draftworth.readings.base import Reading
 
 _METHOD = ("method", "algorithm", "type", "decoding_type")
@@ -51,8 +51,13 @@ def examine(
         facts_from=tuple(f"{one.source} ({one.kind})" for one in readings),
         gives=as_it_is(adapter, facts, readings) if readings else (),
         arms=tuple(_arm(adapter, arm, facts) for arm in arms),
-        findings=tuple(dict.fromkeys([*findings, *(one for reading in readings for one in reading.findings)])),
+        findings=tuple(dict.fromkeys([*findings, *_remarked(readings)])),
     )
+
+
+def _remarked(readings: Sequence[Reading]) -> list[Finding]:
+    """Return what was remarked while reading; that nothing is drafted yet is no remark here."""
+    return [one for reading in readings for one in reading.findings if one.code is not Code.NO_SPECULATION_SEEN]
 
 
 def joined(readings: Sequence[Reading]) -> StartupFacts:

@@ -8,10 +8,14 @@ from draftworth.errors import UsageError
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
 
-_ENGINES = {"vllm": ("draftworth.engines.vllm", "VLLM")}
+_ENGINES = {
+    "vllm": ("draftworth.engines.vllm", "VLLM"),
+    "sglang": ("draftworth.engines.sglang", "SGLang"),
+    "trtllm": ("draftworth.engines.trtllm", "TensorRTLLM"),
+}
 
-CHOICES: tuple[str, ...] = tuple(sorted(_ENGINES))
-"""Every engine's name."""
+CHOICES: tuple[str, ...] = tuple(_ENGINES)
+"""Every engine's name, the most used first."""
 
 
 def engine(name: str) -> "Engine":

@@ -123,8 +123,9 @@ class Doubt(Frozen):
     code: str
     """Stable name: `unknown_key`, `async_scheduling_off`, …"""
     severity: Literal["refused", "unknown", "changed", "costs", "note"]
-    """`refused`: the server will not start. `unknown`: this release does not know it. `changed`: something else happens
-    than what was asked for, without an error. `costs`: it works, and slower than it could. `note`: good to know."""
+    """`refused`: the server will not start, or will answer such requests with an error. `unknown`: this release does
+    not know it, and refuses it. `changed`: something else happens than what was asked for, without an error. `costs`:
+    it works, and slower than it could. `note`: good to know."""
     what: str
     """The flag or setting, and what will happen, in one sentence."""
     fix: str
@@ -186,6 +187,10 @@ class LogReader(Protocol):
 
 class WindowReader(Protocol):
     """Reads what one log tells of speculation, line by line."""
+
+    told_only: str | None
+    """What every line has whose figures are only told and never added up, for an engine that writes many such lines: of
+    those only the newest need to be read. None where lines give counts."""
 
     def take(self, line: str) -> Window | Finding | None:
         """Take one line as it stands in the file (prefixes of journald, Docker, … included). Never raises."""

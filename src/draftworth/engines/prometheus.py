@@ -20,6 +20,7 @@ _SAME_TIME = 1e-3  # seconds
 _COUNTED = ("_total", "_count", "_sum")
 _COUNTING_KINDS = frozenset({"counter", "histogram", "summary"})
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)")
+_ENDS_IN_A_NUMBER = re.compile(r"^[a-zA-Z_:][\w:]*(?:\{.*\})?\s+[-+]?(?:\d[\d.eE+-]*|NaN|Inf)\s*$")
 _MODEL_LABELS = ("model_name", "model")
 _SHOWN = 3
 
@@ -121,9 +122,16 @@ def _refuse(text: str, page: _Page) -> None:
     )
     other = f" (there are {_shown(', '.join(list(others)[:_SHOWN]))})" if others else ""
     what = f"/metrics shows no {layout.prefix} counters{other}"
-    if not others or not any(line.startswith("# ") for line in text.splitlines()[:50]):
+    if not others or "<" in text.lstrip()[:1] or not _looks_like_samples(text):
         what = f"this is no Prometheus text: it begins with {_shown(text.lstrip()[:60])!r}" if text.strip() else what
     raise MeasureError(f"{what}; {layout.hint}")
+
+
+def _looks_like_samples(text: str) -> bool:
+    """Whether text of another program is Prometheus text: comments of the format, or lines that end in a number."""
+    lines = [line for line in text.splitlines()[:50] if line.strip()]
+    numbers = sum(bool(_ENDS_IN_A_NUMBER.search(line)) for line in lines if not line.startswith("#"))
+    return any(line.startswith(("# HELP ", "# TYPE ")) for line in lines) or numbers * 2 > len(lines)
 
 
 def _kind(page: _Page, line: str) -> None:
@@ -160,6 +168,8 @@ def _add(page: _Page, name: str, labels: Mapping[str, str], value: float) -> str
             page.spoilt[name] = f"one of its series is {value}"
             return f"{name} is {value}"
         page.counters[name] += value
+        if not math.isfinite(page.counters[name]):
+            page.spoilt[name] = "its sum is no number"
         rank = tuple(labels[label] for label in layout.rank_labels if label in labels)
         if rank:
             page.ranks.add(rank)

@@ -72,8 +72,9 @@ def read_open(
             f"{source}: no line of {', '.join(one.title for one in candidates)} is in it"
             f"{'' if done else ' (it is empty)'}; is it the log of the serving engine? --engine says whose it is"
         )
-    needles[:] = dict.fromkeys((*chosen.log_signs, *chosen.log_needles))
-    log = _Log(chosen, chosen.log_reader(), chosen.window_reader(), deque(maxlen=windows), all_starts=all_starts)
+    needles[:] = chosen.log_needles
+    kept: deque[Window] = deque(maxlen=windows)
+    log = _Log(chosen, chosen.log_reader(), chosen.window_reader(), kept, deque(maxlen=windows), all_starts=all_starts)
     for hit in waiting:
         log.take(hit)
     for hit in hits:
@@ -99,43 +100,59 @@ class _Log:
     reader: LogReader
     reads: WindowReader
     kept: deque[Window]
+    waiting: deque[Hit]
     all_starts: bool
     total: Sum = field(default_factory=Sum)
     seen: int = 0
     earlier: int = 0
     starts: int = 0
     lines: int = 0
-    without: int = 0
+    unread: int = 0
     problems: dict[Code, list[str]] = field(default_factory=dict)
     many: dict[Code, int] = field(default_factory=dict)
 
     def take(self, hit: Hit) -> None:
         self.lines += 1
+        sign = self.reads.told_only
+        if sign is not None and sign in hit.text:
+            self.unread += len(self.waiting) == self.waiting.maxlen
+            self.waiting.append(hit)
+            return
         self.reader.feed(hit.text + "\n")
         if self.reader.starts != self.starts:
             self._new_start()
+        self._window(hit)
+
+    def _window(self, hit: Hit) -> None:
         found = self.reads.take(hit.text)
-        if found is None:
-            return
         if isinstance(found, Finding):
             self._problem(found, hit)
-            return
-        self.seen += 1
-        self.kept.append(found)
-        if found.counts is None:
-            self.without += 1
-        else:
-            self.total.add(found.counts)
-            for one in contradictions(found.counts):
-                self._problem(one, hit)
+        elif found is not None:
+            self.seen += 1
+            self.kept.append(found)
+            if found.counts is not None:
+                self.total.add(found.counts)
+                for one in contradictions(found.counts):
+                    self._problem(one, hit)
+
+    def _read_waiting(self) -> None:
+        """Read the newest lines whose figures are only told, as the settings in front of them say."""
+        for hit in self.waiting:
+            self._window(hit)
+        self.seen += self.unread
+        self.unread = 0
+        self.waiting.clear()
 
     def _new_start(self) -> None:
         self.starts = self.reader.starts
-        if not self.all_starts:
-            self.earlier += self.seen
-            self.seen = self.without = 0
-            self.total = Sum()
-            self.kept.clear()
+        if self.all_starts:
+            self._read_waiting()
+            return
+        self.earlier += self.seen + self.unread + len(self.waiting)
+        self.seen = self.unread = 0
+        self.total = Sum()
+        self.kept.clear()
+        self.waiting.clear()
 
     def _problem(self, found: Finding, hit: Hit) -> None:
         self.many[found.code] = self.many.get(found.code, 0) + 1
@@ -144,6 +161,7 @@ class _Log:
             said.append(f"byte {hit.offset:,}: {found.message}")
 
     def reading(self, source: str, size: int, others: Sequence[str]) -> Reading:
+        self._read_waiting()
         facts = self.reader.facts()
         counts = self.total.total()
         findings = [

@@ -36,7 +36,8 @@ def engine_of(text: str, name: str | None = None, model: str | None = None) -> t
             f"the page has series of {' and '.join(one.title for one, _ in found)}; --engine says which to read"
         )
     if not found:
-        raise MeasureError(errors[0] if name or len(errors) == 1 else _nobodys(text, errors))
+        of_models = [error for error in errors if "no series of the model" in error]
+        raise MeasureError(of_models[0] if of_models else errors[0] if name else _nobodys(text, errors))
     return found[0]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from draftworth.bench.address import clean_url
 from draftworth.bench.base import Access
-from draftworth.bench.probes import fetch_text_sync, served_models_sync
+from draftworth.bench.probes import fetch_text_sync
 from draftworth.engines import CHOICES, engine
 from draftworth.engines.base import Engine, MetricsSnapshot, PageFacts
 from draftworth.errors import MeasureError, UsageError
@@ -14,6 +14,8 @@ from draftworth.readings.base import Reading
 from draftworth.readings.page import engine_of, of_snapshot
 
 _TIMEOUT = 10.0
+_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm"}
+"""What engines write as the owner of their models in `/v1/models`."""
 
 
 @dataclass(slots=True)
@@ -63,15 +65,18 @@ def find_server(url: str, *, access: Access, name: str | None = None, model: str
         UsageError: nobody answers, or it is no engine that is known.
     """
     base = clean_url(url)
-    snapshot, chosen, why = _metrics(base, access, name, model)
-    candidates = [chosen] if chosen else [engine(one) for one in ([name] if name else CHOICES)]
+    models, owner = _models(base, access)
+    known = name or owner
+    snapshot, chosen, why = _metrics(base, access, known, model)
+    candidates = [chosen] if chosen else [engine(one) for one in ([known] if known else CHOICES)]
     pages: list[PageFacts] = []
     for one in candidates:
         pages = _pages(base, access, one)
         if pages:
             chosen = one
             break
-    models = _models(base, access)
+    if chosen is None and known and models:
+        chosen = engine(known)
     if chosen is None:
         raise UsageError(f"{base}: {why or 'it shows no page of an engine that is known'}")
     chosen.version = next((page.version for page in pages if page.version), chosen.version)
@@ -108,11 +113,15 @@ def _pages(base: str, access: Access, adapter: Engine) -> list[PageFacts]:
     return found
 
 
-def _models(base: str, access: Access) -> tuple[str, ...]:
+def _models(base: str, access: Access) -> tuple[tuple[str, ...], str | None]:
+    """Return the names a server lists, and the engine that lists them: each writes its own name as their owner."""
     try:
-        return served_models_sync(base, timeout=_TIMEOUT, access=access)
-    except MeasureError:
-        return ()
+        text = fetch_text_sync(base, "/v1/models", timeout=_TIMEOUT, access=access)
+        entries = [entry for entry in json.loads(text)["data"] if isinstance(entry, dict)]
+    except (MeasureError, ValueError, KeyError, TypeError, RecursionError):
+        return (), None
+    owners = [_OWNERS[entry["owned_by"]] for entry in entries if entry.get("owned_by") in _OWNERS]
+    return tuple(str(entry["id"]) for entry in entries if "id" in entry), next(iter(owners), None)
 
 
 def read_server(live: Live) -> Reading:

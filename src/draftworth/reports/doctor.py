@@ -9,7 +9,7 @@ from draftworth.reports.reading import NAMES
 from draftworth.reports.words import plural
 
 _WORDS = {
-    "refused": "will not start",
+    "refused": "refused",
     "unknown": "not known",
     "changed": "will be changed",
     "costs": "will cost",
@@ -66,6 +66,6 @@ def _arm(arm: ArmDiagnosis) -> list[str]:
 
 def _summary(found: Diagnosis) -> str:
     refused = found.refused
-    changed = sum(one.severity in {"changed", "unknown"} for arm in found.arms for one in arm.doubts)
-    said = f"{plural(len(refused), 'arm')} will not start ({', '.join(refused)})" if refused else "Every arm can start"
-    return f"{said}; {plural(changed, 'setting')} would be unknown or changed without an error."
+    changed = sum(one.severity == "changed" for arm in found.arms for one in arm.doubts)
+    said = f"{plural(len(refused), 'arm')} would be refused ({', '.join(refused)})" if refused else "No arm is refused"
+    return f"{said}; {plural(changed, 'setting')} would be changed without an error."

@@ -5,10 +5,11 @@ import re
 import shutil
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftworth import redact
 from draftworth.bench.requests import load_workload, requests_in, sweep_of
 from draftworth.engines import engine as engine_named
 from draftworth.errors import MeasureError, RefusedError, UsageError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _KEY = re.compile(r"(?:^|\s)--api[-_]key\b")
 _PORT = re.compile(r"(?:^|\s)--port[=\s](\d+)")
+_TOLD_IN_PLANS = frozenset({"refused", "unknown", "changed"})
 _VLLM_PORT = 8000  # vLLM's default
 
 
@@ -74,7 +76,29 @@ def prepare(path: Path) -> Prepared:
         _check_served(config, access, prompts)
     version = engine.version_of(command, config.service.env)
     made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
+    made = replace(made, notes=(*made.notes, *_doubts(config, engine, plain, version)))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
+
+
+def _doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], version: str | None) -> list[str]:
+    """Return what the engine will refuse or silently change of each variant, as notes: the server itself decides."""
+    from draftworth.engines.base import Planned, StartupFacts  # noqa: PLC0415 - lazy
+
+    notes = []
+    for arm in config.variants:
+        planned = Planned(
+            name=arm.name,
+            command=tuple(command),
+            env={**config.service.env, **arm.env},
+            speculation=arm.speculative_config,
+            args=arm.args,
+        )
+        notes += [
+            f"{arm.name}: {one.severity}: {redact.text(one.what)}; {one.fix}"
+            for one in engine.doubts(planned, StartupFacts(version=version))
+            if one.severity in _TOLD_IN_PLANS
+        ]
+    return notes
 
 
 def _check_program(command: Sequence[str], config: "TrialConfig") -> None:

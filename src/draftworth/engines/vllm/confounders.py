@@ -145,6 +145,8 @@ def _close(old: str | None, new: str | None) -> bool:
 
 def _async_off(facts: StartupFacts) -> bool:
     logged = any(warning.code == ASYNC_SCHEDULING_OFF for warning in facts.warnings)
+    if facts.config.get("device_config") == "cpu":
+        return True  # always (`platforms/cpu.py`), though the log blames speculation where there is some
     return logged or facts.config.get("args.async_scheduling") == "False"
 
 

@@ -85,6 +85,8 @@ class _Totals(NamedTuple):
 class VLLMWindowReader:
     """Reads one log. It keeps the version the log has shown, and the totals of the last line of a V0 engine."""
 
+    told_only: str | None = None
+
     def __init__(self) -> None:
         self._version: str | None = None
         self._totals: _Totals | None = None
