@@ -33,6 +33,8 @@ from draftworth.bench.machine import machine
 from draftworth.engines import CHOICES, engine
 
 RESULT = Path(__file__).parent / "results" / "log_reading.json"
+DOCS = Path(__file__).parents[1] / "docs" / "metrics.md"
+BEGIN, END = "<!-- log_reading -->", "<!-- end -->"
 REPEATS = 3
 K = 5
 EVERY = 2000  # access lines to a line of figures
@@ -142,10 +144,38 @@ def line_loop(path: Path) -> list[str]:
     return [sys.executable, "-c", code, str(path)]
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return a result as the table of the docs."""
+    here = result["machine"]
+    runs_of_each = len(next(iter(result["cases"].values()))["seconds"])
+    where = f"On one core of {here.get('processor', 'an unknown processor')}, Python {here.get('python')}"
+    rows = [
+        f"{where}, {result['size_mb'] / 1000:g} GB each, median of {runs_of_each} runs:",
+        "",
+        "| log | seconds (all runs) | memory | lines of figures | a loop over lines | `wc -l` |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, case in result["cases"].items():
+        runs = f"{min(case['seconds']):.1f} to {max(case['seconds']):.1f}"
+        loop = f"{case['line_loop_s']:.0f} s" if "line_loop_s" in case else "-"
+        rows.append(
+            f"| {name} | {case['median_s']:.1f} ({runs}) | {case['memory_mb']} MB | {case['windows']:,} | {loop} | "
+            f"{case['wc_s']:.1f} s |"
+        )
+    return "\n".join(rows)
+
+
+def put_into(page: Path, text: str) -> None:
+    """Put a table between its marks in a page."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN, 1)
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+
+
 def main() -> int:
     """Measure. Returns an exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size-mb", type=int, default=1000)
+    parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args()
     cases: dict[str, Any] = {
@@ -160,7 +190,7 @@ def main() -> int:
             path = Path(folder) / f"serve{suffix}"
             lines = write(path, args.size_mb * 10**6, block, shape)
             command = [sys.executable, "-m", "draftworth", "metrics", str(path), "--json"]
-            runs = [timed(command) for _ in range(REPEATS)]
+            runs = [timed(command) for _ in range(args.repeats)]
             seen = json.loads(runs[0][2])["windows_seen"]
             if seen != lines:
                 raise SystemExit(f"{name}: {seen} windows read of {lines} written")
@@ -185,6 +215,8 @@ def main() -> int:
         "cases": found,
     }
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if args.out == RESULT:
+        put_into(DOCS, table(result))
     return 0
 
 

@@ -39,7 +39,7 @@ def verdict_lines(record: TrialRecord) -> list[str]:
             lines.append(f"  output check: {one.output_check.status}; {one.output_check.reason}")
     for arm in record.arms:
         counts = arm.acceptance
-        if counts is not None and counts.drafted:
+        if counts is not None and counts.speculated:
             lines.append(
                 f"  {arm.name}: drafted in {percent(counts.coverage)} of steps, accepted "
                 f"{percent(counts.acceptance_rate)} of drafted tokens, {number(counts.length_per_step)} tokens a step"

@@ -32,17 +32,34 @@ __all__ = [
 ]
 
 
-def synthetic_in(config: Mapping[str, Any] | None) -> str | None:
+_SYNTHETIC_VARIABLES = ("SGLANG_SIMULATE_ACC_LEN", "TLLM_SPEC_DECODE_FORCE_NUM_ACCEPTED_TOKENS")
+
+
+def synthetic_in(config: Mapping[str, Any] | None, env: Mapping[str, str] | None = None) -> str | None:
     """Return the setting by which an engine accepts drafts at a configured rate, or None.
 
     vLLM: `rejection_sample_method: synthetic` with `synthetic_acceptance_rates` or `…_length` in the speculative
-    configuration; its log prints them with the prefix `speculative_config.`.
+    configuration; its log prints them with the prefix `speculative_config.`. SGLang and TensorRT-LLM: variables of the
+    environment (`srt/environ.py` of 0.5.23, `_torch/speculative` of 1.2). llama.cpp: `spec_synth_len`, `…_rates`.
+
+    Args:
+        config: the speculative configuration, or what a log printed of it.
+        env: the server's environment.
     """
+    for name in _SYNTHETIC_VARIABLES:
+        value = (env or {}).get(name, "")
+        if value not in {"", "0", "-1", "0.0"}:
+            return f"{name} = {value}"
     for name, value in (config or {}).items():
         last = str(name).rpartition(".")[2]
         if last == "rejection_sample_method" and str(value).strip("'\"") == "synthetic":
             return f"{last} = synthetic"
-        if last.startswith("synthetic_acceptance") and value not in (None, "None", "null", ""):
+        if last.replace("-", "_").startswith(("synthetic_acceptance", "spec_synth", "synth_")) and value not in (
+            None,
+            "None",
+            "null",
+            "",
+        ):
             return f"{last} = {value}"
     return None
 
@@ -214,6 +231,8 @@ class Engine(Protocol):
     """The name for a person: `vLLM`."""
     version: str | None
     """The engine's version where it is known; it names the source of counts and decides what a figure means."""
+    default_port: int
+    """The port it listens on where its command names none."""
     metrics_path: str
     """Where it serves its Prometheus text."""
     json_pages: tuple[str, ...]

@@ -40,6 +40,11 @@ class AcceptanceCounts(Frozen):
     meaning: dict[str, str] = {}
     """Field name to how this engine counts it, where that is not the definition above."""
 
+    @property
+    def speculated(self) -> bool:
+        """Whether anything known here was drafted or accepted, or a step drafted."""
+        return any((self.drafting_steps, self.drafted, self.accepted))
+
     def why_not(self, name: str) -> str:
         """Return why a field is None, for a person."""
         if name in self.between:

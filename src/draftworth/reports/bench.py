@@ -119,7 +119,7 @@ def tables(record: BenchRecord) -> list[Table]:
             ("in limits", "share", lambda p: share(p.good_share)),
         ]
         notes.append(f"In limits (goodput): requests with {limits(record.limits)}.")
-    if any(point.acceptance and point.acceptance.drafted for point in wholes):
+    if any(point.acceptance and point.acceptance.speculated for point in wholes):
         rates += [
             ("speculation", "drafted", lambda p: share(p.acceptance.coverage if p.acceptance else None)),
             ("speculation", "accepted", lambda p: share(p.acceptance.acceptance_rate if p.acceptance else None)),
@@ -194,7 +194,7 @@ def _key_figures(record: BenchRecord) -> list[Tile]:
     if best.goodput is not None:
         about = f"{_label(best)}; {percent(best.good_share)} of requests" if sweep else percent(best.good_share)
         found.append(Tile("Highest goodput" if sweep else "Goodput", number(best.goodput), "requests/s", about))
-    drafting = [p.acceptance for p in wholes if p.acceptance is not None and p.acceptance.drafted]
+    drafting = [p.acceptance for p in wholes if p.acceptance is not None and p.acceptance.speculated]
     lengths = [one.length_per_step for one in drafting if one.length_per_step is not None]
     shares = [one.coverage for one in drafting if one.coverage is not None]
     if lengths:
@@ -245,7 +245,7 @@ def _conditions(record: BenchRecord) -> list[tuple[str, str]]:
         )
         if client.late_ms is not None:
             health += f"; requests left up to {number(client.late_ms)} ms after they were due (p99)"
-    sources = dict.fromkeys(p.acceptance.source for p in record.points if p.acceptance and p.acceptance.drafted)
+    sources = dict.fromkeys(p.acceptance.source for p in record.points if p.acceptance and p.acceptance.speculated)
     sent = f"{work.get('warmup')} requests before the first measured one; up to {work.get('retries')} retries"
     return [
         ("Server", f"{record.url}, model {record.model}, {_engine(record)}"),

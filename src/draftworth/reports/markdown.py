@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
+from draftworth.engines.base import AcceptanceCounts
 from draftworth.reports.plots import TRIAL_PLOT, has_trial_plot
 from draftworth.reports.words import (
     METRICS,
@@ -33,7 +34,7 @@ def report(record: TrialRecord) -> str:
         parts.append(f"## By load\n\n![TPOT and TTFT of each arm by load]({TRIAL_PLOT})")
     parts.append(_arms(record))
     parts.append(_points(record.arms))
-    parts += [_acceptance(arm) for arm in record.arms if arm.acceptance and arm.acceptance.drafted]
+    parts += [_acceptance(arm) for arm in record.arms if arm.acceptance and arm.acceptance.speculated]
     parts.append(_findings(record))
     parts.append(_log_warnings(record.arms))
     parts.append(_conditions(record))
@@ -217,21 +218,27 @@ def _points(arms: Sequence[ArmRecord]) -> str:
 def _acceptance(arm: ArmRecord) -> str:
     counts = arm.acceptance
     assert counts is not None
-    drafting = (
-        f"{_count(counts.drafting_steps)} of {_count(counts.steps)} steps drafted "
-        f"(coverage {percent(counts.coverage)}); {_count(counts.accepted)} of {_count(counts.drafted)} drafted tokens "
-        f"were accepted ({percent(counts.acceptance_rate)})."
-    )
-    length = (
-        f"Acceptance length {number(counts.length_per_drafting_step)} per drafting step, "
-        f"{number(counts.length_per_step)} per step (the speed depends on the second)."
-    )
-    lines = [f"## What {arm.name} drafted", "", drafting, length]
+    lines = [f"## What {arm.name} drafted", "", *_drafting(counts)]
     if counts.survival:
         survival = ", ".join(f"{index + 1}: {percent(share)}" for index, share in enumerate(counts.survival))
         lines.append(f"Survival by position: {survival}.")
     lines.append(f"Source: {counts.source}.")
+    lines += [f"{name.replace('_', ' ')}: {how}." for name, how in counts.meaning.items()]
+    answers = arm.per_request
+    if answers is not None and counts.drafted is None and answers.speculated:
+        lines += ["", *_drafting(answers), f"Source: {answers.source}."]
+        lines += [f"{name.replace('_', ' ')}: {how}." for name, how in answers.meaning.items()]
     return "\n".join(lines)
+
+
+def _drafting(counts: AcceptanceCounts) -> list[str]:
+    drafted = f"{_count(counts.drafting_steps)} of {_count(counts.steps)} steps drafted"
+    accepted = f"{_count(counts.accepted)} of {_count(counts.drafted)} drafted tokens were accepted"
+    length = f"Acceptance length {number(counts.length_per_drafting_step)} per drafting step"
+    return [
+        f"{drafted} (coverage {percent(counts.coverage)}); {accepted} ({percent(counts.acceptance_rate)}).",
+        f"{length}, {number(counts.length_per_step)} per step (the speed depends on the second).",
+    ]
 
 
 def _count(value: int | None) -> str:

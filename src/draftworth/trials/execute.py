@@ -298,7 +298,14 @@ class Execution:
             block.facts = server.follower.reader.facts()
 
     def _target(self, server: _Server) -> Target:
-        return Target(self.config.url, server.model, self.config.limits.token_timeout_s, self.access)
+        return Target(
+            self.config.url,
+            server.model,
+            self.config.limits.token_timeout_s,
+            self.access,
+            fields=self.engine.request_fields(),
+            stats_of=self.engine.request_stats,
+        )
 
     def _look(self, step: Step) -> None:
         """Judge what is measured; end the measuring where it is enough. The last look is the verdict's own."""

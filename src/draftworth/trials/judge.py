@@ -33,6 +33,7 @@ class ArmInfo:
         config: its speculative configuration; None where it has none, or where that is not known.
         speculates: whether restarts spread as those of a speculating server do.
         engine: what serves it.
+        env: its environment beyond Draftworth's own; never written to a record.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ArmInfo:
     config: Mapping[str, Any] | None = None
     speculates: bool = False
     engine: str = "vllm"
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tuple[ArmInfo, ...]:
@@ -57,6 +59,7 @@ def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tup
             config=arm.speculative_config,
             speculates=arm.speculative_config is not None,
             engine=config.service.engine,
+            env={**config.service.env, **arm.env},
         )
         for arm in (config.baseline, *config.variants)
     )
@@ -211,7 +214,7 @@ def _about(arm: ArmInfo, blocks: Sequence[Block]) -> list[Finding]:
     findings = []
     counts = sum_counts([block.counts for block in blocks])
     facts = facts_of(blocks)
-    synthetic = synthetic_in(arm.config) or synthetic_in(facts.config)
+    synthetic = synthetic_in(arm.config, arm.env) or synthetic_in(facts.config)
     if synthetic:
         findings.append(find(Code.SYNTHETIC_ACCEPTANCE, f"{arm.name}: {synthetic}", arm=arm.name))
     if not arm.speculates:
@@ -221,7 +224,7 @@ def _about(arm: ArmInfo, blocks: Sequence[Block]) -> list[Finding]:
         findings.append(find(Code.SPECULATION_OFF, message, arm=arm.name))
     elif counts is not None and counts.drafted == 0:
         findings.append(find(Code.NOTHING_DRAFTED, f"{arm.name}: 0 tokens drafted", arm=arm.name))
-    elif counts is not None and counts.drafted is None:
+    elif counts is not None and counts.drafted is None and not counts.speculated:
         why = counts.not_given.get("drafted", "the server does not export it")
         findings.append(find(Code.METRICS_MISSING, f"{arm.name}: drafted tokens not known: {why}", arm=arm.name))
     return findings
@@ -262,8 +265,9 @@ def _confounded(
 
 def _speculates(block: Block) -> str | None:
     """Return how a server that should not speculate shows that it does, or None."""
-    if block.counts is not None and block.counts.drafted:
-        return f"drafted {block.counts.drafted} tokens"
+    if block.counts is not None and block.counts.speculated:
+        drafted = block.counts.drafted
+        return f"drafted {drafted} tokens" if drafted else "shows drafts in its counters"
     if block.facts.speculating or (block.counts is not None and block.counts.drafted is not None):
         return "is set up to speculate, though it drafted nothing: that mode costs by itself"
     return None

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"(?:^|\s)--api[-_]key\b")
 _PORT = re.compile(r"(?:^|\s)--port[=\s](\d+)")
 _TOLD_IN_PLANS = frozenset({"refused", "unknown", "changed"})
-_VLLM_PORT = 8000  # vLLM's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def prepare(path: Path) -> Prepared:
     model = engine.model_in(command)
     model_path = _check_model(model, config)
     _check_key(command, config)
-    _check_port(command, config, plain_start=model is not None)
+    _check_port(command, config, default=None if model is None else engine.default_port)
     for arm in config.variants:
         named = (arm.speculative_config or {}).get("model")
         if isinstance(named, str):
@@ -128,10 +127,10 @@ def _check_key(command: Sequence[str], config: "TrialConfig") -> None:
         )
 
 
-def _check_port(command: Sequence[str], config: "TrialConfig", *, plain_start: bool) -> None:
+def _check_port(command: Sequence[str], config: "TrialConfig", *, default: int | None) -> None:
     """Refuse where the command plainly listens on another port than the file says."""
     named = [int(port) for port in _PORT.findall(" ".join(command))]
-    said = named[-1] if named else _VLLM_PORT if plain_start else None
+    said = named[-1] if named else default
     if said is not None and said != config.service.port:
         raise UsageError(
             f"service.port is {config.service.port} and the command "
@@ -160,7 +159,11 @@ def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Pr
     if config.service.model is not None and config.service.model not in served:
         raise UsageError(f"service.model: {config.service.model!r} is not served; the service has: {', '.join(served)}")
     found = look_at(
-        config.url, access=access, model=config.service.model, token_timeout_s=config.limits.token_timeout_s
+        config.url,
+        access=access,
+        model=config.service.model,
+        token_timeout_s=config.limits.token_timeout_s,
+        engine=config.service.engine,
     )
     check_fits(found, prompts, sweep_of(config.workload))
 

@@ -47,6 +47,7 @@ class SGLang:
 
     name = "sglang"
     title = "SGLang"
+    default_port = 30000
     metrics_path = "/metrics"
     json_pages: tuple[str, ...] = ("/server_info", "/get_server_info")
     log_signs: tuple[bytes, ...] = (

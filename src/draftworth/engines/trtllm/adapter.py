@@ -47,6 +47,7 @@ class TensorRTLLM:
 
     name = "trtllm"
     title = "TensorRT-LLM"
+    default_port = 8000
     metrics_path = "/prometheus/metrics"
     json_pages: tuple[str, ...] = ()
     log_signs: tuple[bytes, ...] = (b"[TRT-LLM] [", b"[TensorRT-LLM]")

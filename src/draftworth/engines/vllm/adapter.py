@@ -30,6 +30,7 @@ class VLLM:
 
     name = "vllm"
     title = "vLLM"
+    default_port = 8000
     metrics_path = "/metrics"
     json_pages: tuple[str, ...] = ("/version",)
     log_signs: tuple[bytes, ...] = (
