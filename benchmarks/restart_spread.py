@@ -7,7 +7,7 @@ installed there. Each start is measured by `draftworth bench` at several concurr
     python benchmarks/restart_spread.py --arm baseline --tokenizer FOLDER --out OUT     # then --arm ngram-5
     python benchmarks/restart_spread.py --arm cpu --starts 6 --out OUT                  # the server of the demo
     python benchmarks/restart_spread.py --summary benchmarks/data/h200_restarts         # figures from the records alone
-    python benchmarks/restart_spread.py --summary benchmarks/data/cpu_restarts
+    python benchmarks/restart_spread.py --summary benchmarks/data/cpu_restarts          # and cpu_restarts_busy
 """
 
 import argparse
@@ -132,7 +132,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.summary:
         found = summary(args.summary)
-        name = "restart_spread.json" if CPU not in found["arms"] else "restart_spread_cpu.json"
+        name = "restart_spread.json" if CPU not in found["arms"] else f"restart_spread_{args.summary.name}.json"
         (RESULTS / name).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         print(json.dumps(found["arms"], indent=1))
         return 0

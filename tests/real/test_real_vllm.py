@@ -24,6 +24,8 @@ from draftworth.bench.run import healthy_sync
 from draftworth.bench.score import score_sync
 from draftworth.engines.install import InstalledEngine, ensure_model, install, vllm_cpu_env
 from draftworth.engines.install.machine import compiler_advice
+from draftworth.findings import Code
+from draftworth.readings.log import read_log
 from draftworth.services.processes import family, listener, session_of
 from draftworth.verdicts.output_check import judge
 
@@ -116,6 +118,15 @@ def test_ngram_is_faster_on_copied_text_and_the_original_is_put_back(real: Real)
         # And the client's own: a decode step emits its accepted tokens and one more, less what the end cut off.
         assert totals["emitted"] == arms["ngram-5"]["tokens"] - arms["ngram-5"]["requests"]
         assert 0 <= totals["steps"] + totals["accepted"] - totals["emitted"] <= 5 * arms["ngram-5"]["requests"]
+
+        # The server's own log tells of the same drafts: nothing unreadable, and no more than was counted in all.
+        (start,) = arms["ngram-5"]["starts"]
+        told = read_log(real.trials()[0] / start["log"])
+        assert {one.code for one in told.findings} <= {Code.SEVERAL_STARTS, Code.WINDOWS_NOT_LISTED}
+        assert (told.version, told.facts.runner, told.facts.device) == ("0.32.0", "V1", "cpu")
+        assert told.counts is not None
+        assert told.counts.drafted is not None
+        assert told.counts.drafted > 0
 
         # The original is back: another process, the same command, answering, and nothing else is left.
         assert record["restored"] is True
@@ -220,6 +231,21 @@ def test_a_server_against_itself_is_no_different(real: Real, served: str) -> Non
     assert record["verdict"] in {"no difference", "inconclusive"}
     ratio = record["comparison"]["tpot_ratio"]
     assert ratio["low"] < 1 < ratio["high"]
+
+
+def test_a_live_server_is_read_and_examined_without_a_prompt(real: Real, served: str) -> None:
+    before = real.cli("metrics", served, "--json").json
+    result = real.cli("doctor", served, "--json", "--arm", json.dumps({**COPYING, "num_spec_tokens": 3}))
+    after = real.cli("metrics", served, "--json").json
+    assert (before["engine"], before["version"], before["models"]) == ("vllm", "0.32.0", ["smol"])
+    assert before["drafted"] is None
+    assert "does not speculate" in before["not_given"]["drafted"]
+    assert (after["steps"], after["emitted"]) == (before["steps"], before["emitted"]), "nothing was generated"
+    assert result.code == 2
+    found = result.json
+    assert (found["mode"], found["version_from"]) == ("off (no counters of drafts)", "the server")
+    (arm,) = found["arms"]
+    assert any("num_speculative_tokens" in one["fix"] for one in arm["doubts"] if one["severity"] == "unknown")
 
 
 def test_a_benchmark_agrees_with_the_servers_own_counters(real: Real, served: str) -> None:

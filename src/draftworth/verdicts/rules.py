@@ -24,8 +24,8 @@ request 1011), 0.5 % and 11 %, is of that order: read as ranges over a handful o
 PRIOR_LOG_SD_CPU = 0.07
 """Prior spread (sd of log TPOT) between restarts of a server on a CPU without speculation; with it, at least this.
 
-The larger of two loads measured with six starts on two cores of a shared machine (restart_spread_cpu.json): there the
-machine itself changes its speed between one start and the next.
+The largest of four: two loads, six starts each, on two cores of a virtual machine, quiet and with other work on it
+(restart_spread_cpu_restarts.json, …_busy.json): there the machine itself changes its speed between one start and the next.
 """
 PRIOR_LOG_SD_TTFT = 0.10
 """Prior spread (sd of log TTFT) between restarts of any server.
