@@ -1,6 +1,7 @@
 """Records what a real vLLM on GPUs tells of speculation: log, metrics before and after, and the client's own counts.
 
     python benchmarks/vllm_fixtures.py --tokenizer FOLDER --out OUT [--only dp-ngram]
+    python benchmarks/vllm_fixtures.py --cpu --out OUT      # two data-parallel ranks of the demo's engine and model
 
 A small Llama with random weights, served by the vLLM installed there: with n-gram drafts over two data-parallel ranks
 (each rank has series and log lines of its own), and with an EAGLE draft (random weights too) on the V1 and on the V2
@@ -21,6 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).parents[1])
 
 PORT = 8742
 TARGET: dict[str, Any] = {
@@ -49,7 +53,7 @@ CASES: dict[str, tuple[list[str], dict[str, str]]] = {
     "eagle-v1": (["--speculative-config", "EAGLE"], {"VLLM_USE_V2_MODEL_RUNNER": "0"}),
     "eagle-v2": (["--speculative-config", "EAGLE"], {"VLLM_USE_V2_MODEL_RUNNER": "1"}),
 }
-REQUESTS, AT_A_TIME, TOKENS = 48, 8, 200
+REQUESTS, AT_A_TIME, TOKENS = 24, 4, 120
 
 
 def folder_of(tokenizer: Path, folder: Path, config: dict[str, Any]) -> Path:
@@ -78,15 +82,28 @@ def ask(number: int) -> int:
         return int(json.loads(answer.read())["usage"]["completion_tokens"])
 
 
-def record(name: str, python: str, tokenizer: Path, out: Path, work: Path) -> None:
-    """Start one server, send the requests, keep what it told."""
-    arguments, variables = CASES[name]
+def gpu_command(name: str, python: str, tokenizer: Path, work: Path) -> list[str]:
+    """Return the command of one case on GPUs."""
+    arguments = CASES[name][0]
     model = folder_of(tokenizer, work / "target", TARGET)
     draft = folder_of(tokenizer, work / "draft", {**TARGET, "num_hidden_layers": 1})
     eagle = json.dumps({"method": "eagle", "model": str(draft), "num_speculative_tokens": 3})
     command = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--load-format", "dummy"]
     command += ["--served-model-name", "small", "--max-model-len", "2048", "--max-num-seqs", "32", "--port", str(PORT)]
-    command += ["--gpu-memory-utilization", "0.4", *(eagle if word == "EAGLE" else word for word in arguments)]
+    return [*command, "--gpu-memory-utilization", "0.4", *(eagle if word == "EAGLE" else word for word in arguments)]
+
+
+def cpu_command() -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of two ranks on a CPU."""
+    from benchmarks.restart_spread import cpu_server  # noqa: PLC0415 - not on a GPU machine
+
+    command, variables = cpu_server()
+    command[command.index("--served-model-name") + 1] = "small"
+    return [*command, "--port", str(PORT), "--enforce-eager", *CASES["dp-ngram"][0]], variables
+
+
+def record(name: str, command: list[str], variables: dict[str, str], out: Path) -> None:
+    """Start one server, send the requests, keep what it told."""
     log = out / f"{name}.log"
     with log.open("wb") as file:
         server = subprocess.Popen(
@@ -111,7 +128,7 @@ def record(name: str, python: str, tokenizer: Path, out: Path, work: Path) -> No
         with ThreadPoolExecutor(AT_A_TIME) as pool:
             tokens = sum(pool.map(ask, range(1, REQUESTS + 1)))
         (out / f"{name}.after.txt").write_text(page("/metrics"), encoding="utf-8")
-        time.sleep(22)  # the log's last windows
+        time.sleep(12)  # the last line comes within 10 s
         (out / f"{name}.json").write_text(json.dumps({"requests": REQUESTS, "tokens": tokens}), encoding="utf-8")
     finally:
         for how in (signal.SIGTERM, signal.SIGKILL):
@@ -124,15 +141,23 @@ def record(name: str, python: str, tokenizer: Path, out: Path, work: Path) -> No
 def main() -> int:
     """Record. Returns an exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has vLLM")
     parser.add_argument("--only", choices=CASES)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in [args.only] if args.only else CASES:
+    if not args.cpu and args.tokenizer is None:
+        parser.error("name a --tokenizer, or --cpu")
+    for name in ["dp-ngram"] if args.cpu else [args.only] if args.only else CASES:
         try:
-            record(name, args.python, args.tokenizer, args.out, Path("/tmp/vllm_fixtures"))  # noqa: S108 - a scratch host
+            if args.cpu:
+                command, variables = cpu_command()
+            else:
+                work = args.out / "models"
+                command, variables = gpu_command(name, args.python, args.tokenizer, work), CASES[name][1]
+            record(name, command, variables, args.out)
             print(f"{name}: recorded", flush=True)
         except SystemExit as error:
             print(error, flush=True)
