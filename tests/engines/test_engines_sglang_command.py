@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftworth.engines import shell
 from draftworth.engines.sglang import PLACEHOLDER, SGLang
 from draftworth.engines.sglang.command import model_in, speculative_flags
 from draftworth.engines.sglang.flags import options
-from draftworth.engines.vllm import shell
 from draftworth.errors import RefusedError, UsageError
 
 SERVER = ("python3", "-m", "sglang.launch_server", "--model-path", "m")

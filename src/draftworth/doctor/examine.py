@@ -5,6 +5,7 @@ from typing import Any
 
 from draftworth import redact
 from draftworth.doctor.base import ORDER, ArmDiagnosis, Diagnosis
+from draftworth.engines import engine as engine_named
 from draftworth.engines.base import Engine, Given, LogWarning, Planned, StartupFacts
 from draftworth.engines.counts import FIELDS
 from draftworth.findings import Code, Finding
@@ -80,9 +81,7 @@ def joined(readings: Sequence[Reading]) -> StartupFacts:
 def mode_of(facts: StartupFacts, readings: Sequence[Reading]) -> str:
     """Return how a server speculates, in words."""
     method, tokens = _named(facts.config, _METHOD), _named(facts.config, _TOKENS)
-    counted = any(one.counts is not None and one.counts.drafted is not None for one in readings) or any(
-        window.told or window.counts for one in readings for window in one.windows
-    )
+    counted = any(_shows_drafts(one) for one in readings)
     if facts.speculating is False and not counted:
         return "off"
     if facts.speculating or counted or method:
@@ -90,6 +89,16 @@ def mode_of(facts: StartupFacts, readings: Sequence[Reading]) -> str:
         return said or "on (the method is not told)"
     pages = any(one.kind in {"metrics", "server"} and one.counts is not None for one in readings)
     return "off (no counters of drafts)" if pages else "not told"
+
+
+def _shows_drafts(reading: Reading) -> bool:
+    """Whether counters, or figures of windows, show that drafts are made, or are set up to be."""
+    counts = reading.counts
+    if any(window.told or window.counts for window in reading.windows):
+        return True
+    if counts is None or counts.drafted is None:
+        return counts is not None and counts.speculated
+    return counts.speculated or engine_named(reading.engine).counters_mean_speculation
 
 
 def _named(config: Mapping[str, str], names: Sequence[str]) -> str | None:

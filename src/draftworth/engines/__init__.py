@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 _ENGINES = {
     "vllm": ("draftworth.engines.vllm", "VLLM"),
     "sglang": ("draftworth.engines.sglang", "SGLang"),
+    "llamacpp": ("draftworth.engines.llamacpp", "LlamaCpp"),
     "trtllm": ("draftworth.engines.trtllm", "TensorRTLLM"),
 }
 

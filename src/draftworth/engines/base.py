@@ -233,6 +233,8 @@ class Engine(Protocol):
     """The engine's version where it is known; it names the source of counts and decides what a figure means."""
     default_port: int
     """The port it listens on where its command names none."""
+    counters_mean_speculation: bool
+    """Whether counters of drafts, be they 0, show that the server was set up to speculate."""
     metrics_path: str
     """Where it serves its Prometheus text."""
     json_pages: tuple[str, ...]

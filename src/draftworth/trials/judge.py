@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from draftworth import redact
+from draftworth.engines import engine as engine_named
 from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts, synthetic_in
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
@@ -107,7 +108,7 @@ def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConf
     for arm in variants:
         found = compare_arm(blocks, arm, config, variants=len(variants), look=look, looks=looks).comparison
         own = [block for block in blocks if block.arm == arm.name]
-        known = [*_baseline_speculates(baseline), *_about(arm, own), *_warmer(arm, baseline, own)]
+        known = [*_baseline_speculates(baseline, arms), *_about(arm, own), *_warmer(arm, baseline, own)]
         if not enough(weaken(found, _concerning(arm, blocks, known))):
             return False
     return True
@@ -121,7 +122,7 @@ def judge_all(
     comparisons: list[ArmComparison] = []
     confounders: list[Confounder] = []
     findings: list[Finding] = []
-    findings += _baseline_speculates(baseline)
+    findings += _baseline_speculates(baseline, arms)
     findings += other_engines({arm.name: arm.engine for arm in arms})
     findings += not_compared(
         [(arm.name, sum_counts([one.counts for one in outcome.blocks if one.arm == arm.name])) for arm in arms]
@@ -176,8 +177,9 @@ def _of_group(
     return _concerning(arm, blocks, known, group.category if group.kind == "point" else "")
 
 
-def _baseline_speculates(baseline: Sequence[Block]) -> list[Finding]:
-    how = next((told for block in baseline if (told := _speculates(block))), None)
+def _baseline_speculates(baseline: Sequence[Block], arms: Sequence[ArmInfo]) -> list[Finding]:
+    engine = engine_named(arms[0].engine)
+    how = next((told for block in baseline if (told := _speculates(block, engine))), None)
     return [find(Code.BASELINE_SPECULATES, f"the baseline's server {how}", arm=BASELINE)] if how else []
 
 
@@ -263,12 +265,13 @@ def _confounded(
     return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
 
 
-def _speculates(block: Block) -> str | None:
+def _speculates(block: Block, engine: Engine) -> str | None:
     """Return how a server that should not speculate shows that it does, or None."""
     if block.counts is not None and block.counts.speculated:
         drafted = block.counts.drafted
         return f"drafted {drafted} tokens" if drafted else "shows drafts in its counters"
-    if block.facts.speculating or (block.counts is not None and block.counts.drafted is not None):
+    counted = block.counts is not None and block.counts.drafted is not None
+    if block.facts.speculating or (counted and engine.counters_mean_speculation):
         return "is set up to speculate, though it drafted nothing: that mode costs by itself"
     return None
 

@@ -25,7 +25,7 @@ PRIOR_LOG_SD_CPU = 0.07
 """Prior spread (sd of log TPOT) between restarts of a server on a CPU without speculation; with it, at least this.
 
 The largest of four: two loads, six starts each, on two cores of a virtual machine, quiet and with other work on it
-(restart_spread_cpu_restarts.json, …_busy.json): there the machine itself changes its speed between one start and the next.
+(restart_spread_cpu_restarts.json, …_busy.json): there the machine itself changes its speed between starts.
 """
 PRIOR_LOG_SD_TTFT = 0.10
 """Prior spread (sd of log TTFT) between restarts of any server.

@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from draftworth.engines import shell
 from draftworth.engines.sglang import flags
 from draftworth.engines.sglang.layout import Place, locate
-from draftworth.engines.vllm import shell
 from draftworth.errors import RefusedError, UsageError
 
 PLACEHOLDER = "{speculative_args}"

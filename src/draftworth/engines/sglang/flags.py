@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from draftworth.engines import shell
 from draftworth.engines.sglang.layout import locate
-from draftworth.engines.vllm import shell
 
 _FLAG = re.compile(r"--specu[\w-]*")
 _YAML_LINE = re.compile(r"""["']?(?P<key>[\w-]+)["']?\s*:(?P<value>\s.*|)$""")

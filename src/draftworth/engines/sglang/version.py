@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from draftworth.engines import shell
 from draftworth.engines.sglang.layout import Place, locate
-from draftworth.engines.vllm import shell
 
 _TIMEOUT = 10  # seconds
 _ASK = (

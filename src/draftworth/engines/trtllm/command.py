@@ -9,8 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from draftworth.engines import shell
 from draftworth.engines.trtllm import layout, options
-from draftworth.engines.vllm import shell
 from draftworth.errors import RefusedError, UsageError
 
 PLACEHOLDER = "{speculative_args}"

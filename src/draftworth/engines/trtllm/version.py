@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from draftworth.engines import shell
 from draftworth.engines.trtllm import layout
-from draftworth.engines.vllm import shell
 
 _TIMEOUT = 10  # seconds
 _ASK = "import importlib.metadata as m; print(m.version('tensorrt_llm'))"

@@ -9,7 +9,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from draftworth.engines.vllm import flags, shell
+from draftworth.engines import shell
+from draftworth.engines.vllm import flags
 from draftworth.engines.vllm.layout import Place, locate
 from draftworth.errors import RefusedError, UsageError
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from draftworth.engines.vllm import shell
+from draftworth.engines import shell
 from draftworth.engines.vllm.layout import locate
 
 _LONG = re.compile(r"--(?:specu|spec-|num-spec|ngram-prompt-lookup)")

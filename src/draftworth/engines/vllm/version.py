@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from draftworth.engines.vllm import shell
+from draftworth.engines import shell
 from draftworth.engines.vllm.layout import Place, locate
 
 _TIMEOUT = 10  # seconds

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftworth.engines.vllm.shell import ShellSyntaxError, simple_commands
+from draftworth.engines.shell import ShellSyntaxError, simple_commands
 
 
 def texts(script: str) -> list[list[str]]:
