@@ -304,6 +304,24 @@ def test_a_request_into_a_closing_connection_is_sent_once_more() -> None:
     assert connections == 2
 
 
+def test_of_a_server_that_closes_every_connection_only_one_request_is_sent_twice() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await request_of(reader)
+        writer.write(sized(b"a", b"Keep-Alive: timeout=5, max=100\r\n"))
+        await writer.drain()
+        await request_of(reader)  # and closes without a byte, as llama.cpp's server does behind a stream
+
+    async def go() -> list[int]:
+        async with raw_server(handle) as url:
+            found = []
+            for _ in range(2):  # a client for warming up, another to measure
+                async with Client(url) as client:
+                    found += [(await client.post("/", b"{}", patience=2.0)).resent for _ in range(4)]
+            return found
+
+    assert asyncio.run(go()) == [0, 1, 0, 0, 0, 0, 0, 0]
+
+
 def test_a_row_tells_that_it_was_sent_again() -> None:
     event = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}\n\n'
 

@@ -6,6 +6,7 @@
 import json
 import os
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -194,3 +195,59 @@ def test_a_removed_flag_stops_the_server_and_the_reason_is_found(tmp_path: Path,
     assert reason is not None
     assert "--draft-max" in reason
     assert "--spec-draft-n-max" in reason
+
+
+def tool(*words: str | Path, home: Path) -> "subprocess.CompletedProcess[str]":
+    """Call Draftworth as a person would."""
+    command = [sys.executable, "-m", "draftworth", *map(str, words)]
+    env = {**os.environ, "DRAFTWORTH_HOME": str(home), "DRAFTWORTH_LOCKS": str(home / "locks")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=env)
+
+
+def test_bench_metrics_and_doctor_recognise_it_and_agree_with_it(server: Path, model: Path, tmp_path: Path) -> None:
+    command = command_of(server, model, "--metrics", "--spec-type", "ngram-simple", "--spec-ngram-simple-size-n", "3")
+    with running(command, tmp_path) as live:
+        measured = tool(
+            *("bench", live.url, "--limit", "8", "--categories", "editing", "--max-tokens", "48", "--json"),
+            home=tmp_path,
+        )
+        read = tool("metrics", live.url, "--log", live.log, "--json", home=tmp_path)
+        examined = tool("doctor", live.url, "--arm", json.dumps(SIMPLE), "--json", home=tmp_path)
+    assert measured.returncode == 0, measured.stderr
+    bench, page, found = (json.loads(done.stdout) for done in (measured, read, examined))
+    (point,) = [one for one in bench["points"] if one["category"] is None]
+    assert bench["engine"] == page["engine"] == found["engine"] == "llamacpp"
+    assert point["acceptance"]["drafted"] > 0
+    # At most the one that found out that this server closes what it promised to keep was sent twice.
+    assert sum(one["code"] == "requests_retried" for one in bench["findings"]) <= 1
+    assert {"counts_disagree", "foreign_requests"} & {one["code"] for one in bench["findings"]} == set()
+    # The page counts the warm-up too.
+    assert page["drafted"] >= point["acceptance"]["drafted"]
+    assert page["accepted"] == sum(page["accepted_per_position"])
+    assert found["arms"][0]["gives"]
+
+
+def test_a_whole_trial_measures_it_with_and_without_drafts(server: Path, model: Path, tmp_path: Path) -> None:
+    port = free_port()
+    command = [str(server), "-m", str(model), "--host", "127.0.0.1", "--port", str(port), "-t", "2", "--metrics"]
+    file = tmp_path / "draftworth.toml"
+    file.write_text(
+        f'[service]\nengine = "llamacpp"\ncommand = {json.dumps([*command, "-c", "8192"])}\nport = {port}\n'
+        '[[arms]]\nname = "ngram"\nspeculative_config = { type = "ngram-simple", size_n = 3, size_m = 8 }\n'
+        '[workload]\ncategories = ["editing"]\nprompts_per_category = 2\nmax_tokens = 64\n'
+        "[verdict]\noutput_check = false\n[limits]\nstart_timeout_s = 100\n",
+        encoding="utf-8",
+    )
+    done = tool("trial", "run", file, "--json", home=tmp_path)
+    assert done.returncode in {0, 3}, done.stderr
+    record = json.loads(done.stdout)
+    baseline, ngram = record["arms"]
+    assert (baseline["engine"], ngram["engine"]) == ("llamacpp", "llamacpp")
+    assert baseline["acceptance"]["drafted"] == 0
+    assert ngram["acceptance"]["drafted"] > 0
+    # What the answers themselves carry is the same.
+    assert ngram["per_request"]["drafted"] == ngram["acceptance"]["drafted"]
+    assert ngram["per_request"]["accepted"] == ngram["acceptance"]["accepted"]
+    codes = {one["code"] for one in record["findings"]}
+    assert not codes & {"baseline_speculates", "counts_disagree", "foreign_requests", "nothing_drafted"}
+    assert record["restored"] is True

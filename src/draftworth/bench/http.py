@@ -26,6 +26,9 @@ _CONNECT_AHEAD_S = 0.5
 _LONGEST_IDLE_S = 1.5
 """Kept connections older than this are not used again: the server may be about to close them (uvicorn after 5 s)."""
 RESENT = "the connection was closed before an answer"
+# Servers that closed a connection they had promised to keep, as llama.cpp's does behind every stream: each of their
+# requests gets a connection of its own, made before its clock starts, or all would be sent twice and be in no time.
+_closing: set[tuple[str, int]] = set()
 
 
 class Client:
@@ -79,7 +82,7 @@ class Client:
         """POST a JSON body and read the whole response.
 
         A request on a kept connection that the server closed before any byte of a response is sent once more on a new
-        one; the exchange's `resent` says so.
+        one; the exchange's `resent` says so. From then on that server's connections are not kept.
 
         Args:
             path: behind the base URL, with its slash.
@@ -114,6 +117,7 @@ class Client:
                 if exchange.resent:
                     return exchange
                 exchange.resent, kept = 1, False
+                _closing.add((self.address.host, self.address.port))
             exchange.stale, exchange.error, exchange.ended = False, None, 0.0
 
     async def _exchange(self, connection: Connection, exchange: Exchange, request: bytes) -> None:
@@ -133,6 +137,7 @@ class Client:
     async def _connection(self, patience: float, *, kept: bool) -> Connection:
         """Return a connection nobody uses, a kept one where allowed."""
         oldest = perf_counter() - _LONGEST_IDLE_S
+        kept = kept and (self.address.host, self.address.port) not in _closing
         while kept and self._idle:
             connection = self._idle.pop()
             if connection.idle_since < oldest:
@@ -175,7 +180,10 @@ class Client:
     # What connections tell.
 
     def released(self, connection: Connection) -> None:
-        """Keep a connection for the next request."""
+        """Keep a connection for the next request; not one of a server that closes them anyway."""
+        if (self.address.host, self.address.port) in _closing:
+            connection.abort()
+            return
         connection.idle_since = perf_counter()
         self._idle.append(connection)
 

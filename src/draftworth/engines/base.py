@@ -233,6 +233,8 @@ class Engine(Protocol):
     """The engine's version where it is known; it names the source of counts and decides what a figure means."""
     default_port: int
     """The port it listens on where its command names none."""
+    scores: bool
+    """Whether its server tells the log-probabilities of given tokens the way the output check asks for them."""
     counters_mean_speculation: bool
     """Whether counters of drafts, be they 0, show that the server was set up to speculate."""
     metrics_path: str

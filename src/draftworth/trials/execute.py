@@ -34,7 +34,7 @@ from draftworth.trials.measure import measure_block
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
-from draftworth.trials.scoring import score_all, score_limit
+from draftworth.trials.scoring import check_scores, score_all, score_limit
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -346,6 +346,7 @@ class Execution:
         scores = self.outcome.scores
         try:
             with self.journal.step(step.id):
+                check_scores(self.engine)
                 running = self.service.refresh(self.server.running)
                 limit = score_limit(
                     self.server.follower.reader.facts().config.get("device_config"),

@@ -169,7 +169,7 @@ def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Pr
 
 
 def _check_model(model: str | None, config: "TrialConfig", *, where: str = "service.command: the model") -> Path | None:
-    """Return the model's folder where the command names one. Refuse where it names one that is not there."""
+    """Return the model's folder where the command names one. Refuse where it names what is not there."""
     if model is None:
         return None
     path = Path(model).expanduser()
@@ -177,7 +177,9 @@ def _check_model(model: str | None, config: "TrialConfig", *, where: str = "serv
         path = (config.service.cwd or Path()) / path
     if path.is_dir():
         return path
+    if path.is_file():  # a GGUF file
+        return None
     # `org/name` is a hub's name; anything that starts like a path is meant as one.
     if model.startswith(("/", "./", "../", "~")):
-        raise RefusedError(f"{where} {model}: no such folder")
+        raise RefusedError(f"{where} {model}: no such folder or file")
     return None

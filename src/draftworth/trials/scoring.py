@@ -4,12 +4,15 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
 from draftworth.errors import MeasureError, TrialError
 from draftworth.trials.ask import model_length, score
 from draftworth.trials.config import BASELINE
+
+if TYPE_CHECKING:
+    from draftworth.engines.base import Engine
 
 T = TypeVar("T")
 
@@ -60,6 +63,19 @@ def _free_gpu_memory(pids: set[int]) -> int | None:
     except pynvml.NVMLError:
         return None
     return min(free, default=None)
+
+
+def check_scores(engine: "Engine") -> None:
+    """Refuse to score on an engine that cannot.
+
+    Raises:
+        MeasureError: it cannot; says what to do.
+    """
+    if not engine.scores:
+        raise MeasureError(
+            f"{engine.title} does not tell the log-probabilities of given tokens; compare the answers yourself and set "
+            "verdict.output_check = false for a verdict on speed alone"
+        )
 
 
 def score_limit(device: str | None, pids: Sequence[int], model_path: Path | None, target: Target) -> int:

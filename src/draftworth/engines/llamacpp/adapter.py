@@ -49,6 +49,7 @@ class LlamaCpp:
     name = "llamacpp"
     title = "llama.cpp"
     default_port = 8080  # b11434 warns that a later build will take 9931
+    scores = False
     counters_mean_speculation = False
     metrics_path = "/metrics"
     json_pages: tuple[str, ...] = pages.JSON_PAGES

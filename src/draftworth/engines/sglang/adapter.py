@@ -48,6 +48,7 @@ class SGLang:
     name = "sglang"
     title = "SGLang"
     default_port = 30000
+    scores = False
     counters_mean_speculation = True
     metrics_path = "/metrics"
     json_pages: tuple[str, ...] = ("/server_info", "/get_server_info")

@@ -48,6 +48,7 @@ class TensorRTLLM:
     name = "trtllm"
     title = "TensorRT-LLM"
     default_port = 8000
+    scores = False
     counters_mean_speculation = True
     metrics_path = "/prometheus/metrics"
     json_pages: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ class VLLM:
     name = "vllm"
     title = "vLLM"
     default_port = 8000
+    scores = True
     counters_mean_speculation = True
     metrics_path = "/metrics"
     json_pages: tuple[str, ...] = ("/version",)

@@ -35,7 +35,7 @@ from draftworth.trials.note import ArmNotes
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.progress import Progress
 from draftworth.trials.restore import Restored
-from draftworth.trials.scoring import score_all, spread, within_context
+from draftworth.trials.scoring import check_scores, score_all, spread, within_context
 
 if TYPE_CHECKING:
     from draftworth.bench.points import Point
@@ -284,6 +284,7 @@ class _Run:
         began = time.monotonic()
         arms = self.ready.arms
         try:
+            check_scores(self.ready.engine)
             outputs = {arm.name: self._outputs(arm) for arm in arms}
             limit = within_context(self.config.service.output_check_tokens, arms[0].target)
             most = self.config.verdict.output_check_prompts
