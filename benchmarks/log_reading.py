@@ -3,8 +3,8 @@
     python benchmarks/log_reading.py [--size-mb 1000] [--out benchmarks/results/log_reading.json]
 
 Journals are made in a temporary folder, each as it would be written: mostly lines of the access log, one line of
-figures every few thousand, several starts; as plain lines with journald's prefix, as journald's JSON, gzipped, and (the
-hard case) SGLang's, where every second line is a "Decode batch" line. Each is read by `draftworth metrics FILE --json`
+figures every few thousand; as plain lines with journald's prefix, as journald's JSON, gzipped, and (the hard cases)
+SGLang's, where every second line is a "Decode batch" line, and llama.cpp's of nothing but requests. Each is read by `draftworth metrics FILE --json`
 in a process of its own, pinned to one core where the system can, three times. Beside it `wc -l`, and the same reader as
 a loop over lines would be (Python's own line loop with a test for the same needles), on the same file.
 """
@@ -75,6 +75,22 @@ def sglang_line(rolls: random.Random) -> str:
     )
 
 
+def llamacpp_block(rolls: random.Random) -> Iterator[str]:
+    """Yield what llama.cpp b11434 writes of requests: nothing but such lines."""
+    for task in range(EVERY // 8):
+        tokens, steps = rolls.randrange(60, 400), rolls.randrange(1, 9)
+        drafted = 8 * steps
+        accepted = rolls.randrange(drafted + 1)
+        timing = f"0.08.189.112 I slot print_timing: id  {rolls.randrange(4)} | task {task} |"
+        speed = "(   74.49 ms per token,    13.42 tokens per second)"
+        yield f"{timing} prompt eval time =     190.19 ms /    78 tokens {speed}"
+        yield f"{timing}        eval time =    5884.63 ms / {tokens:5} tokens {speed}"
+        yield f"{timing}       total time =    7784.82 ms / {tokens + 78:5} tokens"
+        yield f"{timing}    graphs reused =         23"
+        counts = f"({accepted:5} accepted / {drafted:5} generated), mean len = {1 + accepted / steps:5.2f}"
+        yield f"{timing} draft acceptance = {accepted / drafted:.5f} {counts}"
+
+
 def prefixed(line: str) -> str:
     """Return a line as journalctl shows it."""
     return f"Nov 30 06:14:20 gpu-1 serve[812]: {line}\n"
@@ -106,7 +122,9 @@ def write(path: Path, size: int, block: Callable[[random.Random], Iterator[str]]
     rolls = random.Random(7)  # noqa: S311 - data
     # A few hundred blocks in turn: making a gigabyte of fresh numbers would take longer than reading it.
     blocks = ["".join(shape(line) for line in block(rolls)).encode() for _ in range(64)]
-    figures = [one.count(b"SpecDecoding") + one.count(b"Decode batch") for one in blocks]
+    figures = [
+        one.count(b"SpecDecoding") + one.count(b"Decode batch") + one.count(b"draft acceptance") for one in blocks
+    ]
     written = lines = 0
     with gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file:
         for number in range(sys.maxsize):
@@ -183,6 +201,7 @@ def main() -> int:
         "journal, JSON": (".json", vllm_block, exported),
         "journal, gzipped": (".log.gz", vllm_block, prefixed),
         "SGLang, every second line figures": (".log", sglang_block, prefixed),
+        "llama.cpp, nothing but lines of requests": (".log", llamacpp_block, prefixed),
     }
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:

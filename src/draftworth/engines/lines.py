@@ -40,7 +40,7 @@ def unwrap(line: str) -> Unwrapped:
         found = _from_json(line)
         if found is not None:
             return found
-    line = _COLOUR.sub("", line).rstrip()
+    line = (_COLOUR.sub("", line) if "\x1b" in line else line).rstrip()
     match = _IN_FRONT.match(line)
     if match is None:
         return Unwrapped(line)

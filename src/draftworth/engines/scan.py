@@ -116,7 +116,7 @@ def _hits(text: bytes, needles: Sequence[bytes], before: int) -> Iterator[Hit]:
             at = text.find(needle, end)
     for start in sorted(lines):
         line = text[start : min(lines[start], start + LONGEST)]
-        if any(form in line for form in _BYTES_MESSAGE):
+        if b'"MESSAGE"' in line and any(form in line for form in _BYTES_MESSAGE):
             found = _spelled_out(line)
             if found is not None and any(needle.decode() in found for needle in needles):
                 yield Hit(before + start, found)
