@@ -4,9 +4,10 @@
 
 Journals are made in a temporary folder, each as it would be written: mostly lines of the access log, one line of
 figures every few thousand; as plain lines with journald's prefix, as journald's JSON, gzipped, and (the hard cases)
-SGLang's, where every second line is a "Decode batch" line, and llama.cpp's of nothing but requests. Each is read by `draftworth metrics FILE --json`
-in a process of its own, pinned to one core where the system can, three times. Beside it `wc -l`, and the same reader as
-a loop over lines would be (Python's own line loop with a test for the same needles), on the same file.
+SGLang's, where every second line is a "Decode batch" line, and llama.cpp's of nothing but requests. Each is read by
+`draftworth metrics FILE --json` in a process of its own, pinned to one core where the system can, three times. Beside
+it `wc -l`, and the same reader as a loop over lines would be (Python's own line loop with a test for the same needles),
+on the same file.
 """
 
 import argparse
