@@ -142,3 +142,9 @@ def test_a_missing_window_makes_the_sum_missing() -> None:
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_nobody_explained_was_not_read(name: str) -> None:
     assert AcceptanceCounts(source="a test").why_not(name) == "was not read"
+
+
+def test_a_count_that_would_be_below_zero_is_none_and_says_so() -> None:
+    counts = AcceptanceCounts(emitted=-3, steps=5, source="a test")
+    assert (counts.emitted, counts.steps) == (None, 5)
+    assert counts.why_not("emitted") == "the counters contradict each other: it would be -3"

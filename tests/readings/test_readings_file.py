@@ -129,3 +129,28 @@ def test_a_page_cut_and_spoilt_anywhere_gives_findings_or_an_error_never_a_trace
     except DraftworthError:
         return
     assert found.counts is None or found.counts.drafted in {None, 218}
+
+
+def test_an_answer_that_contradicts_itself_is_left_out_and_named(tmp_path: Path) -> None:
+    stats = {
+        "num_spec_steps": 2,
+        "num_draft_tokens": 6,
+        "num_accepted_draft_tokens": 3,
+        "acceptance_histogram": [0, 1, 1, 0],
+        "mean_acceptance_length": 2.5,
+        "draft_acceptance_rate": 0.5,
+        "num_spec_tokens": 3,
+    }
+    good = json.dumps({"choices": [], "metrics": {"speculative_decoding": stats}})
+    bad = json.dumps({"choices": [], "metrics": {"speculative_decoding": {**stats, "num_accepted_draft_tokens": 9}}})
+    path = tmp_path / "answers.jsonl"
+    path.write_text(f"{good}\n{bad}\n{good}\n", encoding="utf-8")
+    found = read_file(path)
+    assert found.counts is not None
+    assert (found.counts.drafted, found.counts.accepted) == (12, 6)
+    (said,) = found.findings
+    assert said.code is Code.LINES_UNREADABLE
+    assert said.message.startswith("1 of 3 documents: document 2: ")
+    path.write_text(bad, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"answers\.jsonl: "):
+        read_file(path)

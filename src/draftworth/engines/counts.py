@@ -8,11 +8,17 @@ formula over counts of the same meaning.
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import model_validator
+
 from draftworth.models import Frozen
 
 FIELDS: tuple[str, ...] = ("steps", "drafting_steps", "drafted", "accepted", "accepted_per_position", "emitted")
 """The counts every engine is asked for; each is a count or not given, because of something."""
+_NUMBERS = ("steps", "drafting_steps", "drafted", "accepted", "emitted")
+_POSITIONS = ("accepted_per_position", "drafted_per_position")
 _NOT_READ = "was not read"
+BELOW_ZERO = "the counters contradict each other"
+"""How the reason begins where a count would be below zero."""
 
 
 class AcceptanceCounts(Frozen):
@@ -39,6 +45,18 @@ class AcceptanceCounts(Frozen):
     unless both are one number."""
     meaning: dict[str, str] = {}
     """Field name to how this engine counts it, where that is not the definition above."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_below_zero(cls, data: Any) -> Any:
+        """A difference of counters that contradict each other is no count."""
+        if not isinstance(data, dict):
+            return data
+        below = [name for name in _NUMBERS if isinstance(value := data.get(name), int) and value < 0]
+        if not below:
+            return data
+        reasons = {name: f"{BELOW_ZERO}: it would be {data[name]:,}" for name in below}
+        return {**data, **dict.fromkeys(below), "not_given": {**data.get("not_given", {}), **reasons}}
 
     @property
     def speculated(self) -> bool:
@@ -190,10 +208,6 @@ def not_comparable(name: str, one: AcceptanceCounts, other: AcceptanceCounts) ->
 def derived(counts: AcceptanceCounts | None) -> dict[str, float | None]:
     """Return the rates of an arm by their names in docs/numbers.md."""
     return {} if counts is None else {name: figure(counts, name).value for name in FIGURES}
-
-
-_NUMBERS = ("steps", "drafting_steps", "drafted", "accepted", "emitted")
-_POSITIONS = ("accepted_per_position", "drafted_per_position")
 
 
 class Sum:

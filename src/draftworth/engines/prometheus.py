@@ -23,6 +23,8 @@ _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)")
 _ENDS_IN_A_NUMBER = re.compile(r"^[a-zA-Z_:][\w:]*(?:\{.*\})?\s+[-+]?(?:\d[\d.eE+-]*|NaN|Inf)\s*$")
 _MODEL_LABELS = ("model_name", "model")
 _SHOWN = 3
+_POSITION_DIGITS = 5
+"""No draft has ten thousand tokens: a longer number is damage, and a list up to it would fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +175,12 @@ def _add(page: _Page, name: str, labels: Mapping[str, str], value: float) -> str
         rank = tuple(labels[label] for label in layout.rank_labels if label in labels)
         if rank:
             page.ranks.add(rank)
-        if name == layout.per_position and labels.get(layout.position_label, "").isdecimal():
-            page.positions[int(labels[layout.position_label])] += value
+        if name == layout.per_position:
+            position = labels.get(layout.position_label, "")
+            if not (position.isdecimal() and len(position) < _POSITION_DIGITS):
+                page.spoilt[name] = f"one of its positions is {_shown(position)!r}"
+                return f"{name}: {_shown(position)!r} is no position of a draft"
+            page.positions[int(position)] += value
     return None
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 from draftworth.engines.base import AcceptanceCounts, PageFacts, StartupFacts, Told, Window
-from draftworth.engines.counts import FIELDS, figures
+from draftworth.engines.counts import BELOW_ZERO, FIELDS, figures
 from draftworth.findings import Code, Finding, find
 from draftworth.models import Frozen
 
@@ -83,4 +83,5 @@ def contradictions(counts: AcceptanceCounts | None) -> list[Finding]:
     # A scrape may fall between the updates of two counters.
     if chain is not None and accepted is not None and abs(sum(chain) - accepted) > _BETWEEN_UPDATES * accepted:
         found.append(f"{sum(chain):,} accepted tokens by position and {accepted:,} in all")
+    found += [f"{name}: {why}" for name, why in counts.not_given.items() if why.startswith(BELOW_ZERO)]
     return [find(Code.COUNTS_CONTRADICT, "; ".join(found))] if found else []

@@ -114,15 +114,16 @@ def read_json(text: str, source: str, *, name: str | None = None) -> Reading:
     """Read one JSON document, or one a line, that a server gave.
 
     Raises:
-        UsageError: it is no JSON, or nothing of it is of a known engine.
-        MeasureError: it contradicts itself.
+        UsageError: it is no JSON, nothing of it is of a known engine, or all of it contradicts itself.
     """
     documents = _documents(text, source)
     for one in [name] if name else CHOICES:
         adapter = engine(one)
-        pages = [page for document in documents if (page := adapter.read_page(document)) is not None]
+        pages, wrong = _read_pages(adapter, documents)
         if pages:
-            return _of_pages(adapter, pages, len(documents), source, len(text))
+            return _of_pages(adapter, pages, wrong, source=source, size=len(text), documents=len(documents))
+        if wrong:
+            raise UsageError(f"{source}: {wrong[0]}")
     kinds = ", ".join(sorted(documents[0])[:5]) if documents and isinstance(documents[0], dict) else "no object"
     raise UsageError(f"{source}: JSON of no known engine's page or answer (it has {kinds}); see docs/metrics.md")
 
@@ -142,13 +143,32 @@ def _documents(text: str, source: str) -> list[Any]:
     return documents
 
 
-def _of_pages(adapter: Engine, pages: Sequence[PageFacts], documents: int, source: str, size: int) -> Reading:
+def _read_pages(adapter: Engine, documents: Sequence[Any]) -> tuple[list[PageFacts], list[str]]:
+    """Return what documents tell, and what is wrong with those that contradict themselves."""
+    pages: list[PageFacts] = []
+    wrong: list[str] = []
+    for number, document in enumerate(documents, 1):
+        try:
+            page = adapter.read_page(document)
+        except MeasureError as error:
+            wrong.append(f"document {number}: {error}" if len(documents) > 1 else str(error))
+        else:
+            if page is not None:
+                pages.append(page)
+    return pages, wrong
+
+
+def _of_pages(
+    adapter: Engine, pages: Sequence[PageFacts], wrong: Sequence[str], *, source: str, size: int, documents: int
+) -> Reading:
     told_counts = [page.counts for page in pages]
     known = [one for one in told_counts if one is not None]
     counts = sum_counts(known)
     findings: list[Finding] = [finding for page in pages for finding in page.findings]
     findings += contradictions(counts)
-    if known and len(known) < documents:
+    if wrong:
+        findings.append(find(Code.LINES_UNREADABLE, f"{len(wrong):,} of {documents:,} documents: {wrong[0]}"))
+    if known and len(known) < documents - len(wrong):
         message = f"{len(known):,} of {documents:,} documents carry figures of speculation; the others are in no count"
         findings.append(find(Code.NO_SPECULATION_SEEN, message))
     elif not known and not any(page.told for page in pages):
