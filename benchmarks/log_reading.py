@@ -105,6 +105,12 @@ def exported(line: str) -> str:
     )
 
 
+def exported_as_bytes(line: str) -> str:
+    """Return a line as journalctl -o json exports one with colours: its message is an array of bytes."""
+    message = ",".join(str(byte) for byte in f"\x1b[36m{line}\x1b[0m".encode())
+    return f'{{"__REALTIME_TIMESTAMP":"1795932860000000","_PID":"812","MESSAGE":[{message}]}}\n'
+
+
 def vllm_block(rolls: random.Random) -> Iterator[str]:
     """Yield access lines and a line of figures."""
     yield from (access_line(rolls) for _ in range(EVERY))
@@ -123,9 +129,9 @@ def write(path: Path, size: int, block: Callable[[random.Random], Iterator[str]]
     rolls = random.Random(7)  # noqa: S311 - data
     # A few hundred blocks in turn: making a gigabyte of fresh numbers would take longer than reading it.
     blocks = ["".join(shape(line) for line in block(rolls)).encode() for _ in range(64)]
-    figures = [
-        one.count(b"SpecDecoding") + one.count(b"Decode batch") + one.count(b"draft acceptance") for one in blocks
-    ]
+    signs = ("SpecDecoding", "Decode batch", "draft acceptance")
+    written_as = [sign.encode() for sign in signs] + [",".join(map(str, sign.encode())).encode() for sign in signs]
+    figures = [sum(one.count(sign) for sign in written_as) for one in blocks]
     written = lines = 0
     with gzip.open(path, "wb", compresslevel=1) if path.suffix == ".gz" else path.open("wb") as file:
         for number in range(sys.maxsize):
@@ -200,6 +206,7 @@ def main() -> int:
     cases: dict[str, Any] = {
         "journal": (".log", vllm_block, prefixed),
         "journal, JSON": (".json", vllm_block, exported),
+        "journal, JSON with messages as bytes": (".json", vllm_block, exported_as_bytes),
         "journal, gzipped": (".log.gz", vllm_block, prefixed),
         "SGLang, every second line figures": (".log", sglang_block, prefixed),
         "llama.cpp, nothing but lines of requests": (".log", llamacpp_block, prefixed),

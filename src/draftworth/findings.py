@@ -68,6 +68,10 @@ class Code(StrEnum):
     NOT_COMPARED = "not_compared"
     WINDOWS_NOT_LISTED = "windows_not_listed"
     NO_SPECULATION_SEEN = "no_speculation_seen"
+    SEVERAL_SERVERS = "several_servers"
+    NOT_READ = "not_read"
+    START_FAILED = "start_failed"
+    ITERATIONS_LOST = "iterations_lost"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -93,7 +97,7 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     ),
     Code.SEVERAL_STARTS: (
         "info",
-        "the file holds several starts of a server; counts are of all of them, version and configuration of the last",
+        "version, configuration and warnings are those of the last start",
     ),
     Code.PARTIAL_RANKS: (
         "warning",
@@ -112,13 +116,26 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
         "the arms' engines count in different ways, so the figure is shown for each and compared for none",
     ),
     Code.WINDOWS_NOT_LISTED: ("info", "older windows are in the sums, and are not listed one by one; see --windows"),
+    Code.SEVERAL_SERVERS: (
+        "warning",
+        "their counts are not added; --only TEXT reads the lines that hold a text, such as one server's pid=812",
+    ),
+    Code.NOT_READ: (
+        "info",
+        "what is said of the server is by its command and its release alone; start it, or name its log",
+    ),
+    Code.START_FAILED: ("warning", "the log ends in a start that failed; see what the line says"),
+    Code.ITERATIONS_LOST: (
+        "warning",
+        "the page holds only the newest iterations, and reading it empties it; read it more often, or the counters",
+    ),
     Code.NO_SPECULATION_SEEN: (
         "info",
         "nothing here tells of drafted tokens; is speculation on, and is this the log or page of the serving engine?",
     ),
     Code.COUNTER_RESET: (
         "warning",
-        "the server restarted or was reset during the measurement; its counts were dropped: run the trial again",
+        "the server was started anew or its counters were reset in between, so there are no counts: measure again",
     ),
     Code.FOREIGN_REQUESTS: (
         "warning",

@@ -15,7 +15,7 @@ def test_every_line_of_figures_it_writes_is_read_and_the_result_says_how_long(tm
     assert done.returncode == 0, done.stderr
     found = json.loads(out.read_text())
     assert set(found["cases"]) == {
-        *("journal", "journal, JSON", "journal, gzipped"),
+        *("journal", "journal, JSON", "journal, JSON with messages as bytes", "journal, gzipped"),
         *("SGLang, every second line figures", "llama.cpp, nothing but lines of requests"),
     }
     for case in found["cases"].values():

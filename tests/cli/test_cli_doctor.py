@@ -109,3 +109,52 @@ def test_wrong_input_is_one_line_and_exit_1(arguments: tuple[str | Path, ...], s
     assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--sampling", "minp"), "did you mean min_p?"),
+        (("--release", "newest"), "--release: must be like 0.32.0"),
+    ],
+)
+def test_a_typing_error_is_no_all_clear(arguments: tuple[str, ...], says: str) -> None:
+    done = doctor(BASELINE, "--arm", NGRAM, *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert says in done.stderr
+
+
+def test_a_trials_file_of_another_engine_than_its_server_says_what_to_set(tmp_path: Path) -> None:
+    path = tmp_path / "draftworth.toml"
+    with serving(Script()) as server:
+        port = server.base_url.rpartition(":")[2]
+        path.write_text(
+            f'[service]\nengine = "llamacpp"\ncommand = ["llama-server", "-m", "m.gguf", "--port", "{port}"]\n'
+            f'port = {port}\n[[arms]]\nname = "a"\nspeculative_config = {{ type = "ngram-simple" }}\n',
+            encoding="utf-8",
+        )
+        done = doctor(path)
+    assert done.returncode == 1
+    assert 'is of vLLM, not of llama.cpp: name what belongs together, or set service.engine = "vllm"' in done.stderr
+
+
+def test_a_service_that_speculates_already_spoils_a_baseline_and_is_said_to(tmp_path: Path) -> None:
+    path = tmp_path / "draftworth.toml"
+    path.write_text(
+        '[service]\ncommand = ["vllm", "serve", "m"]\nport = 8000\n'
+        '[[arms]]\nname = "a"\nspeculative_config = { method = "ngram", num_speculative_tokens = 5 }\n',
+        encoding="utf-8",
+    )
+    found = examined(NGRAM_LOG, "--plan", path)
+    assert any(one["code"] == "baseline_speculates" for one in found["findings"])
+    assert not any(one["code"] == "baseline_speculates" for one in examined(BASELINE, "--plan", path)["findings"])
+
+
+def test_an_arm_named_twice_is_examined_once(tmp_path: Path) -> None:
+    path = tmp_path / "draftworth.toml"
+    path.write_text(
+        '[service]\ncommand = ["vllm", "serve", "m", "--port", "1"]\nport = 1\n'
+        '[[arms]]\nname = "ngram-5"\nspeculative_config = { method = "ngram", num_speculative_tokens = 5 }\n',
+        encoding="utf-8",
+    )
+    assert len(examined(path, "--plan", path)["arms"]) == 2

@@ -148,3 +148,14 @@ def test_a_count_that_would_be_below_zero_is_none_and_says_so() -> None:
     counts = AcceptanceCounts(emitted=-3, steps=5, source="a test")
     assert (counts.emitted, counts.steps) == (None, 5)
     assert counts.why_not("emitted") == "the counters contradict each other: it would be -3"
+
+
+def test_a_count_without_an_upper_bound_bounds_its_figure_from_one_side() -> None:
+    exact = AcceptanceCounts(accepted=60, drafted=90, drafting_steps=30, source="a line")
+    zeros = AcceptanceCounts(accepted=0, drafted=30, between={"drafting_steps": (10, None)}, source="a line")
+    total = sum_counts([exact, zeros])
+    assert total is not None
+    assert total.between == {"drafting_steps": (40, None)}
+    length = figure(total, "length_per_drafting_step")
+    assert (length.value, length.low, length.high) == (None, 1.0, 1 + 60 / 40)
+    assert figure(total, "acceptance_rate").value == 60 / 120

@@ -17,8 +17,13 @@ WORDS = "INFO 11-30 06:14:20 [metrics.py:101] SpecDecoding metrics: Mean accepta
         (f"2026-11-30T06:14:20+0000 gpu-1 vllm[812]: {WORDS}", "2026-11-30T06:14:20+0000"),
         (f"2026-11-30T06:14:20.123456789Z stdout F {WORDS}", "2026-11-30T06:14:20.123456789Z"),
         (f"vllm-1  | {WORDS}", None),
-        (json.dumps({"MESSAGE": WORDS, "__REALTIME_TIMESTAMP": "1795"}), "1795"),
-        (json.dumps({"MESSAGE": list(f"\x1b[32m{WORDS}\x1b[0m".encode()), "__REALTIME_TIMESTAMP": "1795"}), "1795"),
+        (json.dumps({"MESSAGE": WORDS, "__REALTIME_TIMESTAMP": "1795932860000000"}), "2026-11-29T06:14:20Z"),
+        (
+            json.dumps(
+                {"MESSAGE": list(f"\x1b[32m{WORDS}\x1b[0m".encode()), "__REALTIME_TIMESTAMP": "1795932860000000"}
+            ),
+            "2026-11-29T06:14:20Z",
+        ),
         (json.dumps({"log": f"{WORDS}\n", "stream": "stdout", "time": "2026-11-30T06:14:20Z"}), "2026-11-30T06:14:20Z"),
         (json.dumps({"message": WORDS, "levelname": "INFO"}), None),
         (f"\x1b[36m{WORDS}\x1b[0m\r\n", None),

@@ -183,7 +183,7 @@ def test_further_arguments_stand_behind_the_others_and_metrics_only_once() -> No
         "{speculative_args}",
     )
     assert ENGINE.without_placeholder(("run.sh", "{speculative_args}")) == ("run.sh",)
-    assert ENGINE.measuring_args("b11434") == ENGINE.measuring_args(None) == ("--metrics",)
+    assert ENGINE.measuring_args("b11434") == ENGINE.measuring_args(None) == ()
 
 
 def test_a_placeholder_inside_a_word_is_refused() -> None:

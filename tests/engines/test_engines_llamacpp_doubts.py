@@ -127,6 +127,44 @@ def test_what_is_good_to_know() -> None:
     assert "n_max_default" in doubts({"type": "draft-simple", "model": "d"}, version=None)
 
 
+@pytest.mark.parametrize(
+    ("speculation", "severity", "words"),
+    [
+        ({"type": "ngram-simple", "size_n": 0}, "refused", "size-n 0 is not 1 to 1,024"),
+        ({"type": "ngram-simple", "size_m": -3}, "refused", "size-m -3 is not 1 to 1,024"),
+        ({"type": "ngram-map-k4v", "size_n": 1025}, "refused", "not 1 to 1,024"),
+        ({"type": "ngram-map-k", "min_hits": 0}, "refused", "not 1 or more"),
+        ({"type": "ngram-mod", "n_match": 0}, "refused", "n-match 0 is not 1 to 1,024"),
+        ({"type": "ngram-mod", "n_max": -1, "n_min": 0}, "refused", "n-max -1 is not 0 to 1,024"),
+        ({"type": "ngram-mod", "n_max": 0, "n_min": 0}, "changed", "nothing is ever drafted"),
+        ({"type": "ngram-simple", "size_n": "many"}, "refused", "is no whole number"),
+        ({"type": "ngram-simple", "size_n": 2.5}, "changed", "is read as 2"),
+        ({"type": "draft-simple", "model": "d", "p_min": 0.5, "n_max": -1}, "refused", "n-max -1 is not 0 or more"),
+        ({"type": "draft-simple", "model": "d", "p_min": 0.5, "n_max": 0}, "changed", "at most one token"),
+        ({"type": "draft-simple", "model": "d", "p_min": 0.5, "n_min": -1}, "changed", "thrown away"),
+        ({"type": "draft-simple", "model": "d", "p_min": 0.5, "n_min": 4}, "changed", "more than --spec-draft-n-max 3"),
+        ({"type": "draft-simple", "model": "d", "p_min": 1.5}, "changed", "never to draft"),
+        ({"type": "draft-simple", "model": "d", "p_min": -0.1}, "changed", "it means 0"),
+        ({"type": "draft-simple", "model": "d", "p_min": "x"}, "refused", "is no number"),
+        ({"type": "ngram-simple", "synth_len": 0.5}, "refused", "is not 1 or more"),
+        ({"type": "ngram-simple", "synth_rates": "0.5,1.5"}, "refused", "is not rates from 0 to 1"),
+    ],
+)
+def test_numbers_beyond_the_servers_limits(speculation: dict[str, Any], severity: str, words: str) -> None:
+    found = doubts(speculation)["impossible_value"]
+    assert found.severity == severity
+    assert words in found.what
+
+
+def test_numbers_within_the_limits_and_those_that_are_decided_elsewhere_are_left_alone() -> None:
+    for value in (1, 1024, "$SIZE"):
+        assert "impossible_value" not in doubts({"type": "ngram-simple", "size_n": value})
+    draft = {"type": "draft-simple", "model": "d", "n_max": 8, "n_min": 8, "p_min": 0}
+    assert "impossible_value" not in doubts(draft)
+    below = doubts({**draft, "n_max": -1, "n_min": 0}, version="b10405")["impossible_value"]
+    assert (below.severity, "before b10448" in below.what) == ("changed", True)
+
+
 def test_a_configuration_of_another_engine_is_refused() -> None:
     found = doubts({"method": "ngram", "num_speculative_tokens": 5})["configuration"]
     assert found.severity == "refused"
@@ -160,6 +198,18 @@ def test_which_counts_a_server_will_tell() -> None:
     assert [name for name, yes in old.items() if not yes] == ["drafting_steps", "accepted_per_position"]
     plain = given(None, "--metrics")
     assert [name for name, yes in plain.items() if yes] == ["steps", "emitted"]
+
+
+@pytest.mark.parametrize("metrics", [("--metrics",), ()])
+def test_a_server_that_serves_without_its_draft_promises_no_counts_of_drafts(metrics: tuple[str, ...]) -> None:
+    without = given({"type": "draft-simple", "p_min": 0.5}, *metrics)
+    assert [name for name, yes in without.items() if yes] == ["steps", "emitted"]
+    assert not given({"type": "draft-eagle3"}, *metrics)["drafted"]
+    assert given({"type": "draft-eagle3"}, "-hf", "org/model", *metrics)["drafted"]
+    assert given({"type": "draft-simple", "model": "d.gguf"}, *metrics)["drafted"]
+    assert given({"type": "ngram-mod,draft-simple"}, *metrics)["drafted"]
+    assert not given(None, "-md", "d.gguf", *metrics, version="b10069")["drafted"]
+    assert given(None, "-md", "d.gguf", *metrics)["drafted"]  # its file may name a type
 
 
 def test_builds_are_read_in_every_spelling() -> None:

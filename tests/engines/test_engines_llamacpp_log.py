@@ -60,6 +60,38 @@ def test_a_real_log_at_the_usual_verbosity_tells_neither_before_the_first_draft(
     assert facts(text("baseline_log")).speculating is None
 
 
+def loaded(*lines: str, slots: bool = True) -> StartupFacts:
+    head = "0.00.000.807 I srv  llama_server: initializing ...\n"
+    body = "".join(f"0.00.150.504 I load_tensors: {line}\n" for line in lines)
+    behind = "0.00.520.642 I srv    load_model: initializing, n_slots = 4, n_ctx_slot = 4096\n" if slots else ""
+    return facts(head + body + behind)
+
+
+def test_the_device_is_the_backend_that_holds_the_weights() -> None:
+    assert facts(text("ngram_mod_log")).device == "cpu"
+    assert facts(text("ngram_simple_log")).device is None  # not told at the usual verbosity
+    cpu, cuda = "  CPU_Mapped model buffer size =   256.63 MiB", "       CUDA0 model buffer size =  4000.00 MiB"
+    none, some = "offloaded 0/31 layers to GPU", "offloaded 10/31 layers to GPU"
+    assert loaded(none, cpu, "  CUDA_Host model buffer size =    10.00 MiB").device == "cpu"
+    found = loaded(some, cpu, cuda)
+    assert (found.device, found.config["gpu_layers"]) == ("cuda", "10/31")
+    assert loaded(cpu, slots=False).device is None  # another backend may follow
+    assert loaded(" Vulkan0 model buffer size = 1.00 MiB").device == "vulkan"
+    assert loaded(" MTL0_Mapped model buffer size = 1.00 MiB").device == "mtl"
+    assert loaded().device is None
+    old = "load_tensors:        CUDA0 model buffer size =  4000.00 MiB\n"  # 9093: no time, no level
+    assert facts("build_info: b9093-1e5ad35d5\n" + old).device == "cuda"
+
+
+def test_a_draft_on_another_device_is_not_the_models() -> None:
+    draft = "0.1 I srv    load_model: loading draft model 'd.gguf'\n0.2 I load_tensors: offloaded 5/5 layers to GPU\n"
+    log = text("ngram_mod_log")
+    at = log.index("0.00.222.083")
+    found = facts(log[:at] + draft + "0.3 I load_tensors: CUDA0 model buffer size = 1.00 MiB\n" + log[at:])
+    assert found.device == "cpu"
+    assert "gpu_layers" not in found.config
+
+
 def test_a_server_that_would_have_said_so_does_not_speculate() -> None:
     log = text("ngram_mod_log")
     kept = [

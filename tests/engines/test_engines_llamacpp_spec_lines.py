@@ -239,3 +239,60 @@ def test_the_build_of_a_start_says_what_its_windows_count() -> None:
     assert untold.counts is not None
     assert set(old.counts.meaning) == {"steps", "accepted"}
     assert set(new.counts.meaning) == set(untold.counts.meaning) == {"steps"}
+
+
+def ended(task: int, tokens: int, draft: tuple[int, int] | None = None) -> str:
+    slot = f"0.01.000.000 I slot print_timing: id  0 | task {task} | "
+    lines = [f"{slot}       eval time =   1.00 ms / {tokens:5d} tokens ("]
+    if draft:
+        lines.append(f"{slot}draft acceptance = {draft[0] / draft[1]:.5f} ({draft[0]:5d} accepted / {draft[1]:5d} gen")
+        lines[-1] += "erated)"
+    return "\n".join([*lines, f"0.01.000.001 I slot      release: id  0 | task {task} | stop processing: n_tokens = 9"])
+
+
+def test_requests_before_the_first_draft_are_counted_whatever_their_order() -> None:
+    plain = [ended(task, 101) for task in range(10)]
+    drafted = ended(99, 101, (50, 60))
+    for order in ([*plain, drafted], [drafted, *plain], [*plain[:4], drafted, *plain[4:]]):
+        found = total(read("\n".join(order))).total()
+        assert found is not None
+        # Ten requests of 100 steps, and one of 100 tokens behind the first with 50 accepted.
+        assert (found.steps, found.emitted, found.drafted, found.accepted) == (1050, 1100, 60, 50)
+    first = read("\n".join([*plain, drafted]))[0]
+    assert first.counts is not None
+    assert "the 10 requests of this start before it, without a draft" in first.counts.source
+
+
+def test_requests_of_an_earlier_start_are_not_added_to_a_draft_of_the_next() -> None:
+    begin = "0.00.000.807 I srv  llama_server: initializing ..."
+    (window,) = read("\n".join([ended(1, 101), begin, ended(2, 11), ended(3, 101, (50, 60))]))
+    assert window.counts is not None
+    assert (window.counts.steps, window.counts.emitted) == (60, 110)
+
+
+def test_a_server_that_is_known_to_speculate_counts_requests_without_any_draft() -> None:
+    known = "0.00.574.200 I srv    load_model: speculative decoding context initialized"
+    statistics = (
+        "0.01.0 I statistics ngram-mod: #calls(b,g,a) = 1 9 0, #gen drafts = 0, #acc drafts = 0, #gen tokens = 0, "
+        "#acc tokens = 0"
+    )
+    for log in ([known, ended(1, 101), ended(2, 11)], [ended(1, 101), statistics, ended(2, 11)]):
+        found = total(read("\n".join(log))).total()
+        assert found is not None
+        assert (found.steps, found.emitted, found.drafted, found.drafting_steps) == (110, 110, 0, 0)
+    assert total(read("\n".join([ended(1, 101), ended(2, 11)]))).total() is None
+
+
+@settings(max_examples=100)
+@given(st.data(), st.lists(st.tuples(st.integers(2, 300), st.integers(0, 9)), min_size=1, max_size=8))
+def test_a_sum_does_not_depend_on_the_order_of_requests(data: st.DataObject, asked: list[tuple[int, int]]) -> None:
+    logs = [
+        ended(task, tokens, (min(tokens - 1, good), good + 1) if good else None)
+        for task, (tokens, good) in enumerate(asked)
+    ]
+    found, again = (
+        total(read("\n".join(order))).total() for order in (logs, data.draw(st.permutations(logs), label="order"))
+    )
+    assert (found is None) == (again is None) == all(good == 0 for _, good in asked)
+    if found is not None and again is not None:
+        assert (found.steps, found.emitted, found.accepted) == (again.steps, again.emitted, again.accepted)

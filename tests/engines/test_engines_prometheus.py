@@ -142,3 +142,46 @@ def test_a_page_cut_anywhere_never_gives_a_wrong_sum(end: int) -> None:
 def test_a_sum_too_large_for_a_number_is_none() -> None:
     page = read("x:drafts_total 1e308\nx:drafts_total 1e308\nx:wait_count 1\n", LAYOUT)
     assert page.counters == {"x:wait_count": 1}
+
+
+RANKS = Layout(
+    title="X",
+    prefix="x:",
+    per_position="x:pos_total",
+    rank_labels=("engine",),
+    together=("x:drafts_total", "x:accepted_total"),
+    fixed_series=True,
+)
+TWO_RANKS = "".join(
+    f'x:{name}_total{{engine="{rank}"}} {value}.0\n'
+    for name, values in (("drafts", (100, 100)), ("accepted", (200, 200)))
+    for rank, value in enumerate(values)
+)
+
+
+def test_a_page_cut_at_a_line_of_one_rank_gives_no_sum_of_the_other_alone() -> None:
+    whole = read(TWO_RANKS, RANKS)
+    assert whole.counters == {"x:drafts_total": 200, "x:accepted_total": 400}
+    lines = TWO_RANKS.splitlines(keepends=True)
+    page = read("".join(lines[:-1]), RANKS)
+    assert page.counters == {}
+    assert [one.code for one in page.findings] == [Code.PARTIAL_RANKS]
+    # Cut inside the name: what was counted of it before the cut is a part of a sum too.
+    stump = read("".join(lines[:-1]) + "x:accep", RANKS)
+    assert "x:accepted_total" not in stump.counters
+
+
+def test_a_rank_that_went_or_came_late_makes_no_difference_of_sums() -> None:
+    whole = read(TWO_RANKS, RANKS)
+    one = read("".join(line for line in TWO_RANKS.splitlines(keepends=True) if 'engine="0"' in line), RANKS)
+    grown = read(TWO_RANKS.replace("100.0", "400.0"), RANKS)
+    assert delta(whole, grown, "x:drafts_total") == 600
+    for before, after in ((whole, one), (one, whole)):
+        with pytest.raises(MeasureError, match=r"engine=1 (went|appeared) between two scrapes"):
+            delta(before, after, "x:drafts_total")
+
+
+def test_two_pages_in_one_file_are_not_added() -> None:
+    page = read(TWO_RANKS + TWO_RANKS, RANKS)
+    assert page.counters == {}
+    assert "stands there twice" in page.findings[0].message

@@ -116,6 +116,36 @@ def test_trees_over_pages_need_certain_attention(version: str, backend: str, cod
     assert not [name for name in found(tree, version, "--page-size", "1") if name.startswith("tree_")]
 
 
+@pytest.mark.parametrize("version", ["0.5.3", "0.5.12", "0.5.23"])
+def test_attention_that_sglang_chooses_itself_is_a_note_only(version: str) -> None:
+    tree, page = {**EAGLE3, "eagle_topk": 4}, ("--page-size", "64")
+    assert severity(found(tree, version, *page), "tree_paged") == "note"
+    assert severity(found(NGRAM, version, *page), "ngram_paged") == "note"
+    assert "SGLang chooses one" in found(tree, version, *page)["tree_paged"].what
+    named = (*page, "--attention-backend", "flashmla")
+    assert severity(found(tree, version, *named), "tree_paged") == "refused"
+    assert severity(found(NGRAM, version, *named), "ngram_paged") == "refused"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("num_draft_tokens", 0, "num_draft_tokens 0 is below 1"),
+        ("num_steps", -1, "num_steps -1 is below 1"),
+        ("eagle_topk", 0, "eagle_topk 0 is below 1"),
+        ("num_steps", "0", "num_steps 0 is below 1"),
+        ("num_steps", 2.5, "num_steps 2.5 is no whole number"),
+        ("eagle_topk", True, "is no whole number"),
+    ],
+)
+def test_widths_below_one_are_refused(key: str, value: object, words: str) -> None:
+    doubt = found({**EAGLE3, key: value})["impossible_value"]
+    assert doubt.severity == "refused"
+    assert words in doubt.what
+    assert "impossible_value" in found({**NGRAM, "num_draft_tokens": 0})
+    assert "impossible_value" not in found({**EAGLE3, key: "$WIDTH"})
+
+
 def test_what_is_known_of_the_running_server_counts_too() -> None:
     doubts = found({**EAGLE3, "eagle_topk": 2}, config={"page_size": "64", "attention_backend": "flashmla"})
     assert severity(doubts, "tree_paged") == "refused"
@@ -139,7 +169,7 @@ def test_ngram_always_verifies_its_full_width() -> None:
     assert severity(found(NGRAM), "ngram_filler") == "costs"
     assert severity(found({"algorithm": "NGRAM"}), "ngram_width") == "note"
     assert severity(found({**NGRAM, "eagle_topk": 2}), "eagle_topk_overwritten") == "changed"
-    assert severity(found(NGRAM, "0.5.23", "--page-size", "16"), "ngram_paged") == "refused"
+    assert severity(found(NGRAM, "0.5.23", "--page-size", "16"), "ngram_paged") == "note"
     one = {**NGRAM, "ngram_max_bfs_breadth": 1}
     assert severity(found(one, "0.5.23", "--page-size", "16"), "ngram_paged") is None
 

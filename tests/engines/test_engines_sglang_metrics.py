@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftworth.engines.counts import FIELDS
+from draftworth.engines.counts import FIELDS, figure
 from draftworth.engines.sglang import SGLang
 from draftworth.engines.sglang.metrics import (
     counts,
@@ -42,7 +42,10 @@ def test_a_window_is_counted_from_verify_calls_and_tokens_of_the_requests_that_f
     assert found.source == (
         "/metrics of SGLang 0.5.13, 2 data-parallel ranks, requests that finished between two scrapes"
     )
-    assert set(found.meaning) == {"drafting_steps", "accepted", "emitted"}
+    assert set(found.meaning) == {"steps", "drafting_steps", "accepted", "emitted"}
+    coverage = figure(found, "coverage")
+    assert coverage.value == 1
+    assert "steps: verify calls: plain decode steps are counted nowhere" in coverage.meaning
 
 
 def test_requests_tokens_and_the_prefix_cache_come_from_counters_that_have_one_series_a_server() -> None:

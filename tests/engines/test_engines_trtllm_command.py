@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from draftworth.engines.trtllm import PLACEHOLDER, TensorRTLLM
 from draftworth.engines.trtllm import options as yaml
+from draftworth.engines.trtllm.yaml_faults import fault
 from draftworth.errors import RefusedError, UsageError
 
 if TYPE_CHECKING:
@@ -66,6 +67,57 @@ def test_yaml_is_read_or_said_to_be_unreadable(text: str, expected: dict[str, An
     assert yaml.read(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        (b"speculative_config:\n\tdecoding_type: MTP\n", 2, "a tab"),
+        (b"a: 1\nb: \xff\n", 2, "UTF-8"),
+        (b"\x7fELF\x02\x01\x00\n", 1, "control character"),
+        (b"just words\n", 1, "neither a key"),
+        (b"a: 1\ndecoding_type:MTP\n", 2, "neither a key"),
+        (b"a: 1\n  b: 2\n", 2, "below a key that has a value"),
+        (b"a:\n    b: 1\n  c: 2\n", 3, "fits no key"),
+        (b"# note\n---\nsizes: [1, 2\nb: 3\n", 3, "never closed"),
+        (b"a: {b: [1}\n", 1, "do not fit"),
+        (b'a: 1\nb: "open\nc: 2\n', 2, "quote is never closed"),
+    ],
+)
+def test_what_no_yaml_parser_takes_is_a_fault_of_its_line(text: bytes, line: int, why: str) -> None:
+    found = fault(text)
+    assert found is not None
+    assert found.line == line
+    assert why in found.why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xef\xbb\xbfa: 1\r\nb:\r\n  c: x  # y\r\n",
+        b"a: &x\n  b: 1\nc: *x\n",
+        b"a: |\n  text\n\ttab\nb: 1\n",
+        b"a: [1,\n  2]\nb: {c: 1}\n",
+        b"a: 'it''s'\nb: 'two\n  lines'\n",
+        b"a: two\n  lines\n",
+        b"sizes:\n- 1\n- 2\nnext: 3\n",
+        b"list:\n  - a: 1\n    b: 2\n",
+        b"two words: 1\n",
+        b'{"a": 1}\n',
+        b"? a\n: b\n",
+        b"%YAML 1.2\n---\na: 1\n...\n",
+    ],
+)
+def test_valid_yaml_has_no_fault_even_where_it_is_not_read(text: bytes) -> None:
+    assert fault(text) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=60) | st.text(alphabet="ab:-{}[],'\"#&|~ \n\t1.", max_size=60).map(str.encode))
+def test_no_bytes_make_the_search_for_faults_raise(data: bytes) -> None:
+    found = fault(data)
+    assert found is None or 1 <= found.line <= data.count(b"\n") + data.count(b"\r") + 1
+
+
 SCALARS = (
     st.none() | st.booleans() | st.integers(-9999, 9999) | st.from_regex(r"[a-z][a-z/.-]{0,12}[a-z]", fullmatch=True)
 )
@@ -76,6 +128,7 @@ KEYS = st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True)
 @given(st.dictionaries(KEYS, SCALARS | st.lists(SCALARS, min_size=1, max_size=3), min_size=1, max_size=5))
 def test_what_is_written_for_a_person_is_read_back(config: dict[str, Any]) -> None:
     assert yaml.read(yaml.written(config)) == {"speculative_config": config}
+    assert fault(yaml.written(config).encode()) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -171,6 +224,11 @@ def test_a_file_without_speculation_and_an_empty_configuration_are_refused(plain
         ENGINE.with_speculation(PLAIN, {"extra_llm_api_options": plain_file})
     with pytest.raises(UsageError, match="decoding_type"):
         ENGINE.with_speculation(PLAIN, {})
+    with pytest.raises(UsageError, match="has no speculative_config"):
+        ENGINE.with_speculation(PLAIN, {"config": plain_file})
+    with pytest.raises(UsageError, match="decoding_type"):
+        ENGINE.with_speculation(PLAIN, {"config": EAGLE3, "extra_llm_api_options": EAGLE3})
+    assert ENGINE.with_speculation(PLAIN, {"config": EAGLE3}) == (*PLAIN, "--config", EAGLE3)
     elsewhere = {"extra_llm_api_options": "/inside/the/container.yaml"}
     assert ENGINE.with_speculation(PLAIN, elsewhere)[-2:] == ("--extra_llm_api_options", "/inside/the/container.yaml")
 

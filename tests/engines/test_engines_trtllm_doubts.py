@@ -33,6 +33,41 @@ def test_a_good_arm_in_a_readable_file_raises_no_doubt() -> None:
     assert doubts("1.2.1", None) == {}
 
 
+def test_the_short_name_of_the_options_file_is_taken_where_a_release_has_it() -> None:
+    assert doubts("1.2.1", {"config": EAGLE3}) == doubts("1.2.1", {"extra_llm_api_options": EAGLE3})
+    assert doubts("1.3.0rc13", {"config": EAGLE3}) == {}
+    old = doubts("1.1.0", {"config": EAGLE3})["option_of_later_release"]
+    assert (old.severity, old.since) == ("refused", "1.2 and later")
+    assert doubts(None, {"config": EAGLE3})["option_of_later_release"].severity == "note"
+    assert gives("1.3.0rc13", {"config": EAGLE3}) == gives("1.3.0rc13", {"extra_llm_api_options": EAGLE3})
+
+
+def test_an_options_file_that_is_no_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text("return_perf_metrics: true\nspeculative_config:\n\tdecoding_type: MTP\n", encoding="utf-8")
+    by_key, by_args = {"extra_llm_api_options": str(file)}, ("--config", str(file))
+    for found in (doubts("1.2.1", by_key), doubts("1.2.1", None, args=by_args)):
+        assert found["options_unreadable"].severity == "refused"
+        assert f"{file}, line 3: a tab" in found["options_unreadable"].what
+    file.write_bytes(b"a: 1\nb: \xff\n")
+    assert "line 2: it is no UTF-8 text" in doubts("1.2.1", by_key)["options_unreadable"].what
+
+
+def test_an_options_file_that_cannot_be_read_here_is_a_note(tmp_path: Path) -> None:
+    for found in (
+        doubts("1.2.1", {"extra_llm_api_options": "/not/here.yaml"}),
+        doubts("1.2.1", None, args=("--config", "/not/here.yaml")),
+    ):
+        assert found["options_not_read"].severity == "note"
+        assert found["options_not_read"].what == "/not/here.yaml cannot be read from here"
+        assert "options_unreadable" not in found
+    anchors = tmp_path / "anchors.yaml"
+    anchors.write_text("a: &x 1\nb: *x\n", encoding="utf-8")
+    found = doubts("1.2.1", {"extra_llm_api_options": str(anchors)})
+    assert found["options_not_read"].what.endswith("it holds YAML that this tool does not read")
+    assert "options_unreadable" not in found
+
+
 def test_keys_and_values_are_doubted_with_the_file_to_write() -> None:
     found = doubts("1.3.0", {"decoding_type": "MTP", "max_draft_len": 1})
     assert found["only_by_file"].severity == "refused"
@@ -131,8 +166,9 @@ def test_a_file_that_counts_nothing_is_said(tmp_path: Path) -> None:
     assert str(tmp_path / "spec.yaml") in found["not_counted"].fix
     arm = Planned(name="v", command=COMMAND, speculation={"extra_llm_api_options": "/elsewhere.yaml"})
     facts = StartupFacts(config={"return_perf_metrics": "True", "enable_iter_perf_stats": "False"})
-    (doubt,) = ENGINE.doubts(arm, facts)
-    assert "enable_iter_perf_stats" in doubt.what
+    not_read, counted = ENGINE.doubts(arm, facts)
+    assert not_read.what == "/elsewhere.yaml cannot be read from here"
+    assert "enable_iter_perf_stats" in counted.what
 
 
 def gives(version: str | None, config: dict[str, Any] | None) -> dict[str, str | None]:

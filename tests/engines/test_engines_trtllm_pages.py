@@ -78,7 +78,7 @@ def test_rows_of_other_ranks_repeat_the_first_and_dropped_frames_are_told() -> N
     facts = read(document("iterations_1.3_ranks.json"))
     found = counted(facts)
     assert (found.steps, found.drafting_steps, found.drafted, found.accepted) == (11, 11, 33, 13)
-    assert codes(facts) == [Code.PARTIAL_RANKS, Code.METRICS_CUT]
+    assert codes(facts) == [Code.PARTIAL_RANKS, Code.ITERATIONS_LOST]
     assert "2 iterations" in facts.findings[1].message
 
 

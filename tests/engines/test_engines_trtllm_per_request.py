@@ -7,6 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from draftworth.bench.base import RequestRow
+from draftworth.bench.sse import decode
+from draftworth.bench.timing import StreamTimer
 from draftworth.engines.base import AcceptanceCounts
 from draftworth.engines.trtllm import TensorRTLLM
 from draftworth.errors import MeasureError
@@ -119,6 +122,47 @@ def test_chunks_without_figures_give_none(chunk: dict[str, Any]) -> None:
     assert ENGINE.request_stats(chunk) is None
     assert ENGINE.request_counts([None, None], None) is None
     assert ENGINE.request_fields() == {}
+
+
+def streamed(finish: str, stop: object = None) -> dict[str, Any]:
+    """Return what the bench keeps of an answer whose last chunk and usage came apart, as trtllm-serve streams them."""
+    end = {"delta": {}, "finish_reason": finish, "stop_reason": stop, "avg_decoded_tokens_per_iter": 2.0}
+    usage = {"completion_tokens": 8, "prompt_tokens": 3, "total_tokens": 11}
+    timer = StreamTimer(ENGINE.request_stats)
+    chunks = ({"choices": [{"delta": {"content": "x"}}]}, {"choices": [end]}, {"choices": [], "usage": usage})
+    for at, chunk in enumerate(chunks):
+        timer.add(float(at), decode(json.dumps(chunk).encode()))
+    row = RequestRow(arm="a", block=1, prompt_id="p", category="c", repeat=0, started_unix=0.0)
+    timer.fill(row, started=0.0, ended=3.0)
+    assert row.spec_stats is not None
+    return row.spec_stats
+
+
+def test_a_streamed_answer_tells_how_it_ended() -> None:
+    cut = ENGINE.request_counts([streamed("length")], "1.2.1")
+    assert cut is not None
+    assert (cut.steps, cut.emitted) == (3, 7)
+    # A stop string is cut from the answer, so its tokens are not those that were counted.
+    stopped = ENGINE.request_counts([streamed("stop", "###")], "1.2.1")
+    assert stopped is not None
+    assert (stopped.steps, stopped.emitted) == (None, None)
+    assert "stop string" in stopped.not_given["steps"]
+    token = ENGINE.request_counts([streamed("stop", 151645)], "1.2.1")
+    assert token is not None
+    assert token.emitted == 7
+
+
+def test_a_bad_answer_raises_for_itself_only() -> None:
+    good, bad = ended(10, 5, "length"), ended(10, 5, "length", avg_decoded_tokens_per_iter=0.5)
+    stats = [ENGINE.request_stats(one) for one in (good, bad, good)]
+    read = []
+    for one in stats:
+        try:
+            read.append(ENGINE.request_counts([one], "1.2.1"))
+        except MeasureError:
+            read.append(None)
+    assert [one and one.steps for one in read] == [4, None, 4]
+    assert counts(good, good).steps == 8
 
 
 @pytest.mark.parametrize("average", [0.5, float("nan"), "2", 3.7])

@@ -31,12 +31,20 @@ def names(baseline: StartupFacts, variant: StartupFacts) -> list[str]:
 
 
 def on_gpu(facts: StartupFacts) -> StartupFacts:
-    """The same start as a GPU's log would show it."""
-    return facts.model_copy(update={"config": {**facts.config, "device_config": "cuda"}})
+    """The same start as a GPU's log of 0.25.0 would show it."""
+    config = {**facts.config, "device_config": "cuda"}
+    return facts.model_copy(update={"version": "0.25.0", "config": config})
+
+
+def test_a_limit_that_is_the_batch_size_itself_is_no_difference_from_0_28_on() -> None:
+    old, new = real("baseline"), real("ngram")
+    for version, found in (("0.25.1", ["scheduler_limits_changed"]), ("0.28.0", []), ("0.33.0", [])):
+        pair = (facts.model_copy(update={"version": version}) for facts in (old, new))
+        assert names(*pair) == found, version
 
 
 def test_on_a_cpu_asynchronous_scheduling_is_off_in_every_arm_whatever_the_log_blames() -> None:
-    assert names(real("baseline"), real("ngram")) == ["scheduler_limits_changed"]
+    assert names(real("baseline"), real("ngram")) == []
 
 
 def test_two_real_starts_with_and_without_ngram_differ_in_what_vllm_brings_with_it() -> None:

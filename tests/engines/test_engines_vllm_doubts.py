@@ -216,6 +216,9 @@ CHANGED = [
     ("scheduler_limits", "0.20.2-0.25.0", arm(DRAFT, "--max-num-seqs 256 --max-num-batched-tokens 2048")),
     ("scheduler_limits", NEVER, arm(EAGLE3, "--max-num-seqs 256 --max-num-batched-tokens 2048")),
     ("scheduler_limits", "0.20.2-0.25.0 0.33.0", arm(DFLASH, "--max-num-seqs 256 --max-num-batched-tokens 2k")),
+    # 0.25.0 keeps 6 x 64 or 6 x 40 tokens of a step, all 384 or 240 of 256; 0.33.0 runs 54 or 36 requests at once.
+    ("scheduler_limits", "0.33.0", arm(DSPARK, "--max-num-seqs 64 --max-num-batched-tokens 384")),
+    ("scheduler_limits", "0.25.0 0.33.0", arm(DSPARK, "--max-num-seqs 40 --max-num-batched-tokens 256")),
     ("draft_length", "0.11.2-0.29.0 0.33.0", arm({**DRAFT, "max_model_len": 1024}, "--max-model-len 2048")),
     ("capture_sizes", "0.11.2-", arm(NGRAM, "--cudagraph-capture-sizes 6 8 16")),
     ("capture_sizes", NEVER, arm(NGRAM, "--cudagraph-capture-sizes 6 12 18")),
@@ -280,6 +283,38 @@ def test_the_rows_cover_every_code_that_any_arm_here_brings_up() -> None:
             told |= set(found(planned, version))
     assert told <= {code for code, *_ in ROWS}
     assert len({code for code, *_ in ROWS}) >= 50
+
+
+def test_every_sampling_parameter_names_the_releases_of_its_own() -> None:
+    planned = arm(NGRAM, sampling="min_p logit_bias min_tokens")
+    given = doubts(planned, StartupFacts(version="0.14.1"))
+    refused = {one.what.split(" set ")[1].split(" are ")[0]: one.since for one in given if "refused" in one.code}
+    assert refused == {
+        "min_p": "0.14.1 and later",
+        "logit_bias": "0.14.1 and later",
+        "min_tokens above 1": "0.14.1",
+    }
+    given = doubts(planned, StartupFacts(version="0.11.2"))
+    ignored = {one.what.split()[2]: one.since for one in given if one.code == "sampling_ignored"}
+    assert ignored == {"min_p": "0.11.2", "logit_bias": "0.9.2 to 0.11.2", "min_tokens": "0.9.2 to 0.11.2"}
+
+
+def test_a_step_too_small_for_every_requests_draft_lowers_how_many_run() -> None:
+    # 256 / 7 = 36.6; where the draft adds a query of its own 256 / 8 = 32.
+    flags = "--max-num-seqs 64 --max-num-batched-tokens"
+    said = found(arm(DSPARK, f"{flags} 256"), "0.33.0")["scheduler_limits"]
+    assert said.severity == "changed"
+    assert "at most 36 (32 with sample_from_anchor = false) requests run at once, not 64" in said.what
+    assert "set --max-num-batched-tokens to 512 or more" in said.fix
+    # 64 x 7 = 448 is enough for the usual layout alone.
+    said = found(arm(DSPARK, f"{flags} 448"), "0.33.0")["scheduler_limits"]
+    assert (said.severity, "(56 with sample_from_anchor = false)" in said.what) == ("note", True)
+    assert "scheduler_limits" not in found(arm(DSPARK, f"{flags} 512"), "0.33.0")
+    active = arm(DSPARK, f"{flags} 256 --max-num-active-seqs 32")
+    assert "scheduler_limits" not in found(active, "0.33.0")
+    said = found(arm(DFLASH, f"{flags} 256"), "0.33.0")["scheduler_limits"]
+    assert "dflash needs 8 tokens a request in a step of 256: at most 32 requests run at once, not 64" in said.what
+    assert found(arm(DFLASH, f"{flags} 8"), "0.33.0")["scheduler_limits"].severity == "refused"
 
 
 def test_an_arm_that_asks_for_nothing_odd_has_nothing_refused_unknown_or_changed() -> None:

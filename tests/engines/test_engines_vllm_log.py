@@ -202,6 +202,21 @@ def test_keys_and_passwords_are_not_kept() -> None:
     assert facts.config == {"args.api_key": "(hidden)", "args.hf_token": "(hidden)", "args.max_tokens": "5"}
 
 
+def test_keys_and_tokens_of_connectors_are_not_kept_either() -> None:
+    facts = read(
+        "INFO 11-30 00:21:09 [core.py:1] Initializing a V1 LLM engine (v0.32.0) with config: model='m', "
+        "kv_transfer_config=KVTransferConfig(kv_connector='X', kv_connector_extra_config={'access_key': 'AK9', "
+        "'auth_token': 'T9', 's3': {'secretAccessKey': 'SK9'}, 'max_tokens': 5, 'connectors': [{'auth_token': 'L9'}], "
+        "'url': 'redis://me:P9@host'}), seed=0, long_prefill_token_threshold=7, max_num_batched_tokens=8\n"
+    )
+    config = facts.config
+    assert not any(secret in value for value in config.values() for secret in ("AK9", "T9", "SK9", "L9", "P9"))
+    extra = "kv_transfer_config.kv_connector_extra_config"
+    assert {config[f"{extra}.{key}"] for key in ("access_key", "auth_token", "s3.secretAccessKey")} == {"(hidden)"}
+    assert config[f"{extra}.max_tokens"] == "5"
+    assert (config["long_prefill_token_threshold"], config["max_num_batched_tokens"]) == ("7", "8")
+
+
 def test_an_empty_log_tells_nothing() -> None:
     assert read("") == StartupFacts(phase="starting Python")
 
@@ -240,3 +255,31 @@ def test_several_engines_of_one_start_are_one_start() -> None:
     )
     assert read(text).config == {"args.a": "1", "b": "2"}
     assert read(text).phase == "serving"
+
+
+def starts(*messages: str) -> int:
+    reader = VLLMLogReader()
+    for message in messages:
+        reader.feed(f"(APIServer pid=1) INFO 11-30 00:21:09 [x.py:1] {message}\n")
+    return reader.starts
+
+
+FIGURES = (
+    "SpecDecoding metrics: Mean acceptance length: 2.29, Accepted throughput: 9.11 tokens/s",
+    "Speculative metrics: Draft acceptance rate: 0.560, System efficiency: 0.500",
+    "DiffusionDecoding metrics: Committed token throughput: 25.6 tokens/s",
+)
+
+
+@pytest.mark.parametrize("banner", ["vLLM API server version 0.32.0", "vLLM server version 0.32.0, serving model m"])
+def test_two_lines_of_a_version_are_one_start_only_where_next_to_nothing_is_between_them(banner: str) -> None:
+    logo = "▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0"
+    assert starts(logo, banner) == 1
+    assert starts(logo, "█▄█▀ █     █     █     █  model   /m", "", banner) == 1
+    assert starts(logo, *["Parameters won't matter"] * 20, banner) == 2
+    for figures in FIGURES:
+        assert starts(logo, figures, banner) == 2
+
+
+def test_a_version_without_the_logo_is_read() -> None:
+    assert read("INFO 11-30 00:21:09 [startup.py:30] vLLM server version 0.33.0, serving model m\n").version == "0.33.0"

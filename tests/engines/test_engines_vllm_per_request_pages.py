@@ -109,6 +109,9 @@ def test_the_page_of_the_version_is_read_and_other_documents_are_not() -> None:
         {"version": 3},
         {"version": "?"},
         {"version": "1.0", "internal_states": []},
+        {"version": "0.32.0", "commit": "abc"},
+        {"version": "1.2.0"},  # TensorRT-LLM's page is the same but for the number
+        {"version": "5.0.1"},
     ):
         assert read_page(other) is None
 

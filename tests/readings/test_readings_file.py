@@ -154,3 +154,59 @@ def test_an_answer_that_contradicts_itself_is_left_out_and_named(tmp_path: Path)
     path.write_text(bad, encoding="utf-8")
     with pytest.raises(UsageError, match=r"answers\.jsonl: "):
         read_file(path)
+
+
+def written(path: Path, documents: object, *, by_line: bool) -> Path:
+    text = "\n".join(map(json.dumps, documents)) if by_line and isinstance(documents, list) else json.dumps(documents)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("by_line", [True, False], ids=["one a line", "a list"])
+def test_answers_of_every_engine_are_added_from_lines_and_from_lists(tmp_path: Path, by_line: object) -> None:
+    kept = json.loads((DATA / "sglang" / "answers.json").read_text())
+    sglang = [kept["0.5.12 /generate"], kept["0.5.19 chat"]]
+    found = read_file(written(tmp_path / "a.jsonl", sglang, by_line=bool(by_line)))
+    # Each: 8 verify calls, 8 correct drafts of 24 proposed, 17 tokens, the first of them prefill's.
+    counts = found.counts
+    assert counts is not None
+    assert (found.engine, counts.steps, counts.accepted, counts.drafted, counts.emitted) == ("sglang", 16, 16, 48, 32)
+
+    timings = {"predicted_n": 21, "draft_n": 20, "draft_n_accepted": 10, "prompt_n": 3}
+    plain = {"predicted_n": 5, "prompt_n": 3}
+    answers = [{"choices": [], "timings": timings}, {"content": "x", "timings": plain}]
+    found = read_file(written(tmp_path / "b.jsonl", answers, by_line=bool(by_line)))
+    counts = found.counts
+    assert counts is not None
+    # One drafted 20 and accepted 10 in 21 - 1 - 10 steps; the other drafted nothing in 5 - 1.
+    assert (found.engine, counts.drafted, counts.accepted, counts.steps) == ("llamacpp", 20, 10, 14)
+
+
+def test_an_answer_of_tensorrt_llm_is_read() -> None:
+    counts = read_file(DATA / "trtllm" / "answer_pr19311.json").counts
+    assert counts is not None
+    assert (counts.drafted, counts.accepted, counts.accepted_per_position) == (60, 30, (12, 12, 6))
+
+
+def test_chunks_of_one_stream_are_one_answer_and_the_last_counts(tmp_path: Path) -> None:
+    chunks = [
+        {"id": "a", "choices": [], "timings": {"predicted_n": n, "draft_n": d, "draft_n_accepted": k, "prompt_n": 3}}
+        for n, d, k in ((2, 3, 1), (5, 6, 3), (11, 9, 7))
+    ]
+    found = read_file(written(tmp_path / "a.jsonl", chunks, by_line=True))
+    assert found.counts is not None
+    assert (found.counts.drafted, found.counts.accepted, found.counts.emitted) == (9, 7, 10)
+
+
+def test_series_of_two_models_give_no_counts_until_one_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "two.txt"
+    text = AFTER.read_text()
+    path.write_text(text + text.replace('model_name="smol"', 'model_name="other"').replace("# ", "# _"))
+    found = read_file(path)
+    assert found.counts is not None
+    assert found.counts.drafted is None
+    assert "--model reads one" in found.counts.why_not("drafted")
+    assert Code.SEVERAL_MODELS in {one.code for one in found.findings}
+    one = read_file(path, model="other")
+    assert one.counts is not None
+    assert (one.counts.drafted, one.models) == (218, ("other",))

@@ -133,3 +133,64 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert found.windows_seen == 200
     assert peak < 20e6
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("vllm_0.32_fails_unknown_flag.txt", "unrecognized arguments: --nonsense"),
+        ("vllm_0.32_fails_bad_key.txt", "banana: Unexpected keyword argument"),
+        ("llamacpp/fails_no_mtp_layers.txt", "context type MTP requested but model doesn't contain MTP layers"),
+        ("llamacpp/fails_port_busy.txt", "couldn't bind HTTP server socket"),
+    ],
+)
+def test_a_start_that_failed_is_told_in_the_servers_own_words(name: str, says: str) -> None:
+    found = read_log(DATA / name)
+    (said,) = [one for one in found.findings if one.code is Code.START_FAILED]
+    assert says in said.message
+
+
+def test_a_log_of_another_engine_than_the_one_named_is_an_error() -> None:
+    with pytest.raises(UsageError, match=r"no line of vLLM is in it"):
+        read_log(DATA / "llamacpp" / "ngram_simple_log.txt", name="vllm")
+
+
+PIDS = ("(APIServer pid=1)", "(APIServer pid=2)")
+
+
+def of_process(number: int, minute: int) -> str:
+    return LINE.format(minute=minute).replace(PIDS[0], PIDS[number])
+
+
+def test_two_servers_in_one_journal_are_not_added() -> None:
+    parts = [of_process(minute % 2, minute) for minute in range(6)]
+    found = read_open(log(*parts), "x", None)
+    assert found.counts is None
+    (said,) = [one for one in found.findings if one.code is Code.SEVERAL_SERVERS]
+    assert said.message == "2 servers write this log in turns: pid=1, pid=2"
+    one = read_open(log(*parts), "x", None, only="pid=2")
+    assert one.counts is not None
+    assert (one.counts.drafted, one.findings) == (90, ())
+
+
+def test_another_process_behind_the_first_is_another_start_though_no_line_says_so() -> None:
+    found = read_open(log(*[of_process(minute > 2, minute) for minute in range(5)]), "x", None)
+    assert found.counts is not None
+    assert (found.counts.drafted, found.windows_seen) == (60, 2)
+    (said,) = found.findings
+    assert "3 windows before the last one are not counted" in said.message
+    every = read_open(log(*[of_process(minute > 2, minute) for minute in range(5)]), "x", None, all_starts=True)
+    assert every.counts is not None
+    assert every.counts.drafted == 150
+
+
+def test_a_damaged_gzip_is_one_clear_error(tmp_path: Path) -> None:
+    import gzip  # noqa: PLC0415 - only here
+
+    path = tmp_path / "log.gz"
+    data = bytearray(gzip.compress(("".join(LINE.format(minute=m) for m in range(50)) * 50).encode()))
+    for at in range(60, 120):
+        data[at] ^= 0x5A
+    path.write_bytes(bytes(data))
+    with pytest.raises(UsageError, match=r"log\.gz: cannot be read"):
+        read_log(path)

@@ -114,7 +114,7 @@ def of_log(engine: LlamaCpp, log: Path) -> tuple[AcceptanceCounts | None, Startu
 def test_metrics_answers_and_log_tell_the_same(
     tmp_path: Path, server: Path, model: Path, config: dict[str, Any], verbosity: str
 ) -> None:
-    plain = command_of(server, model, "-lv", verbosity)
+    plain = command_of(server, model, "--metrics", "-lv", verbosity)
     engine = LlamaCpp(LlamaCpp().version_of(plain, {}))
     command = engine.with_speculation(engine.with_args(plain, engine.measuring_args(engine.version)), config)
     assert not [

@@ -106,8 +106,9 @@ def test_ngram_is_faster_on_copied_text_and_the_original_is_put_back(real: Real)
         assert arms["ngram-5"]["version"] == "0.32.0"
         assert arms["ngram-5"]["runner"] == "V1"
         assert {w["code"] for w in arms["ngram-5"]["warnings"]} >= {"async_scheduling_off", "sampling_params_ignored"}
-        # On a CPU asynchronous scheduling is off in every arm, whatever the log says of speculation.
-        assert {c["name"] for c in record["confounders"]} == {"scheduler_limits_changed"}
+        # On a CPU asynchronous scheduling is off in every arm, whatever the log says of speculation; and the limit of
+        # scheduled tokens that it names is the batch size, which the baseline has too.
+        assert record["confounders"] == []
         assert arms["baseline"]["acceptance"]["drafted"] is None
 
         # The server's totals and its per-request figures are two independent counts of the same thing.

@@ -50,7 +50,7 @@ def test_a_faster_variant_gives_the_whole_record(case: Case) -> None:
     assert counts["accepted_per_position"][:3] == [4 * 7, 4 * 4, 0]
     assert "difference of two scrapes" in counts["source"]
     assert {w["code"] for w in variant["warnings"]} >= {"async_scheduling_off", "sampling_params_ignored"}
-    assert {c["name"] for c in record["confounders"]} == {"scheduler_limits_changed"}
+    assert record["confounders"] == []
     case.nothing_left()
 
 
@@ -524,6 +524,18 @@ def test_a_model_the_running_service_does_not_serve_is_refused(case: Case) -> No
         assert "service.model: 'other' is not served; the service has: fake" in result.err
         assert pids_with(f"script-{case.port}.json") == [pid]
         assert case.trials() == []
+
+
+def test_a_running_service_of_another_engine_than_the_file_says_is_refused(case: Case) -> None:
+    case.write(arms=[("ngram", {"type": "ngram-simple"})])
+    text = case.file.read_text().replace("[service]\n", '[service]\nengine = "llamacpp"\n', 1)
+    case.file.write_text(text, encoding="utf-8")
+    with original(case.original_command(), case.port, case.folder) as pid:
+        result = case.run()
+        assert result.code == 1
+        assert 'service.engine is "llamacpp"' in result.err
+        assert 'set service.engine = "vllm"' in result.err
+        assert pids_with(f"script-{case.port}.json") == [pid]
 
 
 def test_a_host_without_an_address_and_a_draft_that_is_missing(case: Case) -> None:

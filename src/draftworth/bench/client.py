@@ -148,16 +148,15 @@ class _Request:
 
     def _optional(self) -> list[str]:
         """Return the fields a server may not know, as far as they are still asked for."""
-        return [name for name in ("return_token_ids", *self._target.fields) if name in self._body]
+        return [name for name in (*self._target.fields, "return_token_ids") if name in self._body]
 
     async def _again(self, exchange: Exchange, reasons: list[str], retries: int) -> bool:
         """Prepare for another attempt where there is to be one."""
         status = exchange.status
         refused = [name for name in self._optional() if name.encode() in exchange.body] if status in _REJECTED else []
-        if refused:
-            for name in refused:
-                _without[*self._server, name] = time.monotonic() + _SPARED_S
-                del self._body[name]
+        if refused:  # one at a time: an error may quote the whole request
+            _without[*self._server, refused[0]] = time.monotonic() + _SPARED_S
+            del self._body[refused[0]]
             return True
         tried = sum(reason != RESENT for reason in reasons)
         if status not in _BUSY or tried >= retries:

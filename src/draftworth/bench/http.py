@@ -25,10 +25,12 @@ _SWEEP_S = 0.25
 _CONNECT_AHEAD_S = 0.5
 _LONGEST_IDLE_S = 1.5
 """Kept connections older than this are not used again: the server may be about to close them (uvicorn after 5 s)."""
+_CLOSED_AT_ONCE_S = 0.25
 RESENT = "the connection was closed before an answer"
 # Servers that closed a connection they had promised to keep, as llama.cpp's does behind every stream: each of their
 # requests gets a connection of its own, made before its clock starts, or all would be sent twice and be in no time.
-_closing: set[tuple[str, int]] = set()
+_closing: dict[tuple[str, int], float] = {}
+_REMEMBERED_S = 600.0
 
 
 class Client:
@@ -73,6 +75,7 @@ class Client:
         for exchange in list(self._active):
             exchange.fail(HttpError("the client was closed"))
             exchange.resolve()
+        self._idle.clear()  # closed by us, which tells nothing of the server
         for connection in list(self._connections):
             connection.abort()
 
@@ -117,7 +120,7 @@ class Client:
                 if exchange.resent:
                     return exchange
                 exchange.resent, kept = 1, False
-                _closing.add((self.address.host, self.address.port))
+                self._closes()
             exchange.stale, exchange.error, exchange.ended = False, None, 0.0
 
     async def _exchange(self, connection: Connection, exchange: Exchange, request: bytes) -> None:
@@ -137,7 +140,7 @@ class Client:
     async def _connection(self, patience: float, *, kept: bool) -> Connection:
         """Return a connection nobody uses, a kept one where allowed."""
         oldest = perf_counter() - _LONGEST_IDLE_S
-        kept = kept and (self.address.host, self.address.port) not in _closing
+        kept = kept and not self._closing
         while kept and self._idle:
             connection = self._idle.pop()
             if connection.idle_since < oldest:
@@ -177,11 +180,19 @@ class Client:
             return connection
         raise failed or OSError("the name has no address")
 
+    @property
+    def _closing(self) -> bool:
+        """Whether the server is known to close what it promised to keep; another one may be there later."""
+        return perf_counter() < _closing.get((self.address.host, self.address.port), 0.0)
+
+    def _closes(self) -> None:
+        _closing[self.address.host, self.address.port] = perf_counter() + _REMEMBERED_S
+
     # What connections tell.
 
     def released(self, connection: Connection) -> None:
         """Keep a connection for the next request; not one of a server that closes them anyway."""
-        if (self.address.host, self.address.port) in _closing:
+        if self._closing:
             connection.abort()
             return
         connection.idle_since = perf_counter()
@@ -192,6 +203,8 @@ class Client:
         self._connections.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+            if perf_counter() - connection.idle_since < _CLOSED_AT_ONCE_S:
+                self._closes()
 
     def gathered(self, exchange: Exchange) -> None:
         """Have an exchange parsed when there is time."""

@@ -27,3 +27,12 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+_ACCELERATORS = ("nvidia[0-9]*", "kfd", "dri/renderD*", "accel*", "davinci*", "xpu*")
+
+
+def device_here() -> str | None:
+    """Return `cpu` where this machine has no accelerator a server could run on, else None: it is not known then."""
+    dev = Path("/dev")
+    return None if any(any(dev.glob(pattern)) for pattern in _ACCELERATORS) else "cpu"

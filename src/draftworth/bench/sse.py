@@ -104,6 +104,8 @@ class Choice(msgspec.Struct, gc=False):
     text: str | None = None
     """What it adds, in a stream of `/v1/completions`."""
     finish_reason: str | None = None
+    stop_reason: Any = None
+    """The stop string or token that ended it, where the server tells."""
     token_ids: list[int] | None = None
     """The ids of the chunk's tokens (vLLM, with `return_token_ids`)."""
     prompt_token_ids: list[int] | None = None

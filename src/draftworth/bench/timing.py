@@ -131,6 +131,8 @@ class StreamTimer:
                     {
                         "avg_decoded_tokens_per_iter": choice.avg_decoded_tokens_per_iter,
                         "speculative_decoding": choice.speculative_decoding,
+                        "finish_reason": choice.finish_reason,
+                        "stop_reason": choice.stop_reason,
                     }
                 ]
         if choice.prompt_token_ids:

@@ -17,6 +17,7 @@ from draftworth.bench.doubts import (
 )
 from draftworth.bench.monitor import together
 from draftworth.bench.points import Point
+from draftworth.engines.answers import answers_counts
 from draftworth.engines.base import AcceptanceCounts, MetricsSnapshot
 from draftworth.errors import MeasureError
 from draftworth.findings import Code, Finding, find
@@ -214,6 +215,8 @@ def scrape(job: Job, when: str) -> MetricsSnapshot | MeasureError:
     try:
         page = fetch_text_sync(job.target.base_url, job.engine.metrics_path, access=job.target.access)
         snapshot = job.engine.parse_metrics(page)
+        if len(snapshot.models) > 1:  # a gateway's page, or a router's
+            snapshot = job.engine.parse_metrics(page, job.target.model)
     except MeasureError as error:
         return error
     job.keep(when, snapshot)
@@ -241,11 +244,13 @@ def _count(job: Job, window: Window, before: MetricsSnapshot | None) -> None:
     """Turn two scrapes and the answers into counts and findings."""
     arm, after, engine = window.arm, window.after, job.engine
     stats: list[Mapping[str, Any] | None] = [row.spec_stats for row in window.rows if row.ok]
-    try:
-        window.per_request = engine.request_counts(stats, job.facts_version)
-    except MeasureError as error:
-        window.findings.append(find(Code.PER_REQUEST_UNREADABLE, named(arm, str(error)), arm=arm or None))
+    window.per_request, wrong = answers_counts(engine, stats, job.facts_version)
+    if wrong:
+        message = f"{len(wrong)} of {len(stats)} answers: {wrong[0]}"
+        window.findings.append(find(Code.PER_REQUEST_UNREADABLE, named(arm, message), arm=arm or None))
     check_tokens(window)
+    lost = [one for page in (before, after) if page is not None for one in page.findings]
+    window.findings += [one.model_copy(update={"arm": arm or None}) for one in dict.fromkeys(lost)]
     if before is None or after is None:
         return
     try:

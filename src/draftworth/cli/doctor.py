@@ -1,5 +1,7 @@
 """`draftworth doctor`: what is there, and what planned arms will meet, before anything is touched."""
 
+import difflib
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -7,7 +9,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from draftworth.errors import EXIT_DONE, EXIT_REFUSED
+from draftworth.errors import EXIT_DONE, EXIT_REFUSED, UsageError
+
+_RELEASE = re.compile(r"[vb]?\d[\w.+!-]*")
+SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "seed", "n", "stop", "min_tokens", "logit_bias", "bad_words"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty", "logprobs", "prompt_logprobs"),
+    *("structured_outputs", "allowed_token_ids", "logits_processors"),
+)
+"""What requests may set, as far as an engine's rules look at it."""
 
 
 def doctor(
@@ -58,6 +68,8 @@ def doctor(
     own = access if api_key_env or header or ca_file else None
     found = gather.Gathered(source, engine=engine)
     if release:
+        if not _RELEASE.fullmatch(release):
+            raise UsageError(f"--release: must be like 0.32.0 (llama.cpp: b11434), not {release!r}")
         found.versions.append(("--release", release))
     if is_url(source):
         gather.gather_url(found, source, access)
@@ -74,8 +86,8 @@ def doctor(
     if plan is not None:
         gather.gather_trial(found, plan, access=own, look=False)
     found.arms += gather.arms_from_text(arm or [])
-    asked = frozenset(word.strip() for word in (sampling or "").split(",") if word.strip())
-    arms = [one.model_copy(update={"sampling": asked}) for one in found.arms]
+    asked = _parameters(sampling or "")
+    arms = [one.model_copy(update={"sampling": asked}) for one in gather.distinct(found.arms)]
     diagnosis = examine(
         found.adapter(), found.readings, arms, source=source, versions=found.versions, findings=found.findings
     )
@@ -83,3 +95,13 @@ def doctor(
         print(diagnosis.model_dump_json(indent=1) if as_json else "\n".join(lines(diagnosis)))
         sys.stdout.flush()
     return EXIT_REFUSED if diagnosis.refused else EXIT_DONE
+
+
+def _parameters(text: str) -> frozenset[str]:
+    """Return the sampling parameters a person named. Raises UsageError for one that is none."""
+    asked = frozenset(word.strip() for word in text.split(",") if word.strip())
+    for word in sorted(asked - set(SAMPLING)):
+        near = difflib.get_close_matches(word, SAMPLING, 1, 0.5)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise UsageError(f"--sampling: {word!r} is not known{meant} Known are {', '.join(SAMPLING)}")
+    return asked

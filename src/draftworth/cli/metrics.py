@@ -38,6 +38,7 @@ def metrics(
     all_starts: Annotated[
         bool, Parameter(help="Add the windows of every start in a log, not only of the last.", negative="")
     ] = False,
+    only: Annotated[str | None, Parameter(help="Of a log: only lines that hold this text, e.g. pid=812.")] = None,
     api_key_env: Annotated[str | None, Parameter(help="The variable that holds the API key.")] = None,
     header: Annotated[
         list[str] | None,
@@ -70,9 +71,9 @@ def metrics(
         if log is not None:
             raise UsageError("--watch and --log do not go together; read the log on its own")
         return _watch(source, access, engine, model, interval, as_json=as_json)
-    reading = _read(source, access, engine, model, since=since, windows=windows, all_starts=all_starts)
+    reading = _read(source, access, engine, model, since=since, windows=windows, all_starts=all_starts, only=only)
     if log is not None:
-        reading = _with_log(reading, log, windows=windows, all_starts=all_starts)
+        reading = _with_log(reading, log, windows=windows, all_starts=all_starts, only=only)
     _show(reading, as_json=as_json)
     return 0
 
@@ -86,6 +87,7 @@ def _read(
     since: Path | None,
     windows: int,
     all_starts: bool,
+    only: str | None,
 ) -> "Reading":
     from draftworth.cli.sources import file_of, is_url, reading_progress  # noqa: PLC0415 - lazy
     from draftworth.readings.file import read_file, read_two  # noqa: PLC0415 - lazy
@@ -99,16 +101,18 @@ def _read(
             raise UsageError("--since needs two files; save the newer page first")
         return read_two(since, path, name=engine, model=model)
     with reading_progress(path) as on_block:
-        return read_file(path, name=engine, model=model, windows=windows, all_starts=all_starts, on_block=on_block)
+        return read_file(
+            path, name=engine, model=model, windows=windows, all_starts=all_starts, only=only, on_block=on_block
+        )
 
 
-def _with_log(reading: "Reading", log: Path, *, windows: int, all_starts: bool) -> "Reading":
+def _with_log(reading: "Reading", log: Path, *, windows: int, all_starts: bool, only: str | None) -> "Reading":
     from draftworth.cli.sources import reading_progress  # noqa: PLC0415 - lazy
     from draftworth.readings.join import with_log  # noqa: PLC0415 - lazy
     from draftworth.readings.log import read_log  # noqa: PLC0415 - lazy
 
     with reading_progress(log) as on_block:
-        told = read_log(log, name=reading.engine, windows=windows, all_starts=all_starts, on_block=on_block)
+        told = read_log(log, name=reading.engine, windows=windows, all_starts=all_starts, only=only, on_block=on_block)
     return with_log(reading, told)
 
 

@@ -81,12 +81,18 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
 
 
 def _power(ready: "Prepared") -> "Power":
+    from draftworth.bench.machine import device_here  # noqa: PLC0415 - lazy
     from draftworth.trials.power import power_of  # noqa: PLC0415 - lazy: scipy
 
     config = ready.config
     starts = config.verdict.starts
     return power_of(
-        config, prompts=len(ready.prompts), starts=(starts + 1, starts), looks=starts, variants=len(config.variants)
+        config,
+        prompts=len(ready.prompts),
+        starts=(starts + 1, starts),
+        looks=starts,
+        variants=len(config.variants),
+        device=device_here(),
     )
 
 

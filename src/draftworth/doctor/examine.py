@@ -8,11 +8,18 @@ from draftworth.doctor.base import ORDER, ArmDiagnosis, Diagnosis
 from draftworth.engines import engine as engine_named
 from draftworth.engines.base import Engine, Given, LogWarning, Planned, StartupFacts
 from draftworth.engines.counts import FIELDS
-from draftworth.findings import Code, Finding
+from draftworth.findings import Code, Finding, find
 from draftworth.readings.base import Reading
 
 _METHOD = ("method", "algorithm", "type", "decoding_type")
-_TOKENS = ("num_speculative_tokens", "num_draft_tokens", "n_max", "max_draft_len", "num_nextn_predict_layers")
+_TOKENS = {
+    "num_speculative_tokens": "{} tokens",
+    "num_spec_tokens": "{} tokens",
+    "num_draft_tokens": "N = {}, the root counted",
+    "n_max": "up to {} tokens",
+    "max_draft_len": "{} tokens",
+    "num_nextn_predict_layers": "{} layers",
+}
 
 
 def examine(
@@ -39,6 +46,7 @@ def examine(
     if version is not None:
         facts = facts.model_copy(update={"version": version})
     adapter.version = facts.version
+    mode = mode_of(facts, readings)
     return Diagnosis(
         source=source,
         engine=adapter.name,
@@ -48,12 +56,20 @@ def examine(
         runner=facts.runner,
         device=facts.device,
         models=tuple(dict.fromkeys(model for one in readings for model in one.models)),
-        mode=mode_of(facts, readings),
+        mode=mode,
         facts_from=tuple(f"{one.source} ({one.kind})" for one in readings),
         gives=as_it_is(adapter, facts, readings) if readings else (),
         arms=tuple(_arm(adapter, arm, facts) for arm in arms),
-        findings=tuple(dict.fromkeys([*findings, *_remarked(readings)])),
+        findings=tuple(dict.fromkeys([*findings, *_remarked(readings), *_baseline(mode, arms)])),
     )
+
+
+def _baseline(mode: str, arms: Sequence[Planned]) -> list[Finding]:
+    """Return that the server speculates already, where a trial's baseline is planned without."""
+    planned = any(arm.name == "baseline" and arm.speculation is None and arm.command for arm in arms)
+    if not planned or mode.startswith(("off", "not told")):
+        return []
+    return [find(Code.BASELINE_SPECULATES, f"the server that was read speculates ({mode}) and the baseline must not")]
 
 
 def _remarked(readings: Sequence[Reading]) -> list[Finding]:
@@ -80,12 +96,16 @@ def joined(readings: Sequence[Reading]) -> StartupFacts:
 
 def mode_of(facts: StartupFacts, readings: Sequence[Reading]) -> str:
     """Return how a server speculates, in words."""
-    method, tokens = _named(facts.config, _METHOD), _named(facts.config, _TOKENS)
+    method, tokens = _named(facts.config, _METHOD), None
+    for name, words in _TOKENS.items():
+        value = _named(facts.config, (name,))
+        if value is not None and tokens is None:
+            tokens = words.format(value)
     counted = any(_shows_drafts(one) for one in readings)
     if facts.speculating is False and not counted:
         return "off"
     if facts.speculating or counted or method:
-        said = ", ".join(part for part in (method, tokens and f"{tokens} tokens") if part)
+        said = ", ".join(part for part in (method, tokens) if part)
         return said or "on (the method is not told)"
     pages = any(one.kind in {"metrics", "server"} and one.counts is not None for one in readings)
     return "off (no counters of drafts)" if pages else "not told"
@@ -94,6 +114,8 @@ def mode_of(facts: StartupFacts, readings: Sequence[Reading]) -> str:
 def _shows_drafts(reading: Reading) -> bool:
     """Whether counters, or figures of windows, show that drafts are made, or are set up to be."""
     counts = reading.counts
+    if any(one.value > 0 for one in reading.told):
+        return True
     if any(window.told or window.counts for window in reading.windows):
         return True
     if counts is None or counts.drafted is None:

@@ -43,7 +43,10 @@ class Gathered:
     def add(self, reading: Reading, where: str) -> None:
         """Add what was read. Raises UsageError where it is of another engine than the rest."""
         if self.engine is not None and reading.engine != self.engine:
-            raise UsageError(f"{reading.source} is of {reading.title}, not of {engine_named(self.engine).title}")
+            raise UsageError(
+                f"{reading.source} is of {reading.title}, not of {engine_named(self.engine).title}: name what belongs "
+                f'together, or set service.engine = "{reading.engine}" in the trial\'s file'
+            )
         self.engine = reading.engine
         self.readings.append(reading)
         self.versions.append((where, reading.version))
@@ -84,9 +87,12 @@ def gather_trial(gathered: Gathered, path: Path, *, access: Access | None = None
     """
     config = load(path)
     named = config.service.engine
-    if gathered.engine is not None and named not in {None, gathered.engine}:
-        raise UsageError(f"{path} is of {named}, not of {gathered.engine}")
-    gathered.engine = named or gathered.engine
+    if gathered.engine is not None and named is not None and named != gathered.engine:
+        raise UsageError(
+            f"{path} is of {engine_named(named).title}, not of {engine_named(gathered.engine).title}: set "
+            f'service.engine = "{gathered.engine}" in it'
+        )
+    gathered.engine = gathered.engine if named is None else named
     if isinstance(config, TrialConfig):
         adapter = engine_named(config.service.engine)
         gathered.arms += arms_of(config, adapter)
@@ -121,9 +127,20 @@ def _look(gathered: Gathered, config: AnyTrial, access: Access | None) -> None:
         urls = [config.service.baseline, *(arm.url for arm in config.arms)]
     for url in urls:
         try:
-            gather_url(gathered, url, access or access_of(config.service))
+            live = find_server(url, access=access or access_of(config.service))
         except DraftworthError as error:
-            gathered.findings.append(find(Code.METRICS_MISSING, f"nothing was read from {url}: {error}"))
+            gathered.findings.append(find(Code.NOT_READ, f"nothing was read from {url}: {error}"))
+        else:
+            gathered.add(read_server(live), "the server")
+
+
+def distinct(arms: Sequence[Planned]) -> list[Planned]:
+    """Return arms without those named twice in the same way."""
+    found: list[Planned] = []
+    for arm in arms:
+        if arm not in found:
+            found.append(arm)
+    return found
 
 
 def arms_from_text(texts: Sequence[str]) -> list[Planned]:

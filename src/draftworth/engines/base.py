@@ -79,6 +79,10 @@ class MetricsSnapshot(Frozen):
     """Name of a gauge that tells of speculation to its value in each series, in the page's order."""
     models: tuple[str, ...] = ()
     """Every model name the series carry; more than one means counts of several models were added."""
+    series: dict[str, tuple[str, ...]] = {}
+    """Counter to its label sets, as text: a set that comes or goes between two pages makes their difference wrong."""
+    fixed_series: bool = False
+    """Whether the engine makes every series when it starts, so that one that appears later is another server's."""
     findings: tuple[Finding, ...] = ()
     """What is wrong with the page: cut off, NaN, below zero; what was wrong is not counted."""
 

@@ -5,6 +5,7 @@ with how this engine counts it where that is not our definition, and a figure is
 formula over counts of the same meaning.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,9 +41,9 @@ class AcceptanceCounts(Frozen):
     """Where the counts were read, for a person: `/metrics of vLLM 0.32.0, 1 engine, difference of two scrapes`."""
     not_given: dict[str, str] = {}
     """Field name to the reason it is None."""
-    between: dict[str, tuple[int, int]] = {}
-    """Field name to the smallest and the largest it can be, where an engine tells it only rounded; the field is None
-    unless both are one number."""
+    between: dict[str, tuple[int, int | None]] = {}
+    """Field name to the smallest and the largest it can be, where an engine tells it only rounded; the largest is None
+    where nothing bounds it. The field itself is None unless both are one number."""
     meaning: dict[str, str] = {}
     """Field name to how this engine counts it, where that is not the definition above."""
 
@@ -67,6 +68,8 @@ class AcceptanceCounts(Frozen):
         """Return why a field is None, for a person."""
         if name in self.between:
             low, high = self.between[name]
+            if high is None:
+                return f"told only rounded: at least {low:,}"
             return f"told only rounded: {low:,} to {high:,}"
         return self.not_given.get(name, _NOT_READ)
 
@@ -122,6 +125,7 @@ class Figure(Frozen):
         formula: of which counts it is made.
         meaning: how those counts are counted, where that is not our definition.
         why_not: why there is no value.
+        missing: the counts that are not given.
     """
 
     name: str
@@ -131,6 +135,7 @@ class Figure(Frozen):
     formula: str
     meaning: str = ""
     why_not: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 # Name: (numerator, denominator, what is added, formula).
@@ -153,6 +158,7 @@ def figure(counts: AcceptanceCounts, name: str) -> Figure:
         name: one of `FIGURES`.
     """
     above, below, added, formula = _FORMULAS[name]
+    wrong = _more_accepted_than_drafted(counts) if above == "accepted" else None
     meaning = "; ".join(f"{part}: {counts.meaning[part]}" for part in (above, below) if part in counts.meaning)
     parts = [(part, _range(counts, part)) for part in (above, below)]
     missing: dict[str, list[str]] = {}
@@ -160,29 +166,54 @@ def figure(counts: AcceptanceCounts, name: str) -> Figure:
         if known is None:
             missing.setdefault(counts.why_not(part), []).append(part.replace("_", " "))
     empty = Figure(name=name, formula=formula, meaning=meaning)
+    if wrong:
+        return empty.model_copy(update={"why_not": wrong})
     if missing:
         said = [f"{' and '.join(names)} not given: {why}" for why, names in missing.items()]
-        return empty.model_copy(update={"why_not": "; ".join(said)})
+        absent = tuple(name for names in missing.values() for name in names)
+        return empty.model_copy(update={"why_not": "; ".join(said), "missing": absent})
     (top_low, top_high), (low, high) = (known for _, known in parts if known is not None)
     words = (above.replace("_", " "), below.replace("_", " "))
     if high == 0:
         return empty.model_copy(update={"why_not": f"{words[1]}: none"})
     if name in _AT_MOST_ONE and top_low > high:
-        why = f"{top_low:,} {words[0]} of {high:,} {words[1]} contradict each other"
+        why = f"{top_low:,} {words[0]} of {high:,.0f} {words[1]} contradict each other"
         return empty.model_copy(update={"why_not": why})
     if (top_low, low) == (top_high, high):
         return empty.model_copy(update={"value": added + top_low / low})
-    smallest, largest = added + top_low / high, added + top_high / max(low, 1)
+    return empty.model_copy(update=_ends(name, added, (top_low, top_high), (low, high)))
+
+
+def _ends(name: str, added: int, above: "_Range", below: "_Range") -> dict[str, Any]:
+    """Return between what a figure lies whose counts are not known exactly."""
+    smallest = added + (0.0 if math.isinf(below[1]) else above[0] / below[1])
+    largest = math.inf if math.isinf(above[1]) else added + above[1] / max(below[0], 1)
     if name in _AT_MOST_ONE:
         largest = min(largest, 1.0)
-    return empty.model_copy(
-        update={"low": smallest, "high": largest, "why_not": f"only known between {smallest:.3g} and {largest:.3g}"}
-    )
+    if math.isinf(largest):
+        return {"low": smallest, "why_not": f"only known to be at least {smallest:.3g}"}
+    return {"low": smallest, "high": largest, "why_not": f"only known between {smallest:.3g} and {largest:.3g}"}
 
 
-def _range(counts: AcceptanceCounts, name: str) -> tuple[int, int] | None:
+def _more_accepted_than_drafted(counts: AcceptanceCounts) -> str | None:
+    drafted, accepted = _range(counts, "drafted"), _range(counts, "accepted")
+    if drafted is None or accepted is None or accepted[0] <= drafted[1]:
+        return None
+    return f"{accepted[0]:,} accepted of {drafted[1]:,.0f} drafted contradict each other"
+
+
+_Range = tuple[int, float]
+"""The smallest and the largest a count can be; infinite where nothing bounds it."""
+
+
+def _range(counts: AcceptanceCounts, name: str) -> _Range | None:
     value: int | None = getattr(counts, name)
-    return counts.between.get(name) if value is None else (value, value)
+    if value is not None:
+        return value, value
+    if name not in counts.between:
+        return None
+    low, high = counts.between[name]
+    return low, math.inf if high is None else high
 
 
 def figures(counts: AcceptanceCounts) -> tuple[Figure, ...]:
@@ -220,7 +251,7 @@ class Sum:
     def __init__(self) -> None:
         self.windows = 0
         self._first: AcceptanceCounts | None = None
-        self._ranges: dict[str, tuple[int, int]] = {}
+        self._ranges: dict[str, _Range] = {}
         self._positions: dict[str, list[int]] = {}
         self._not_given: dict[str, str] = {}
 
@@ -264,7 +295,11 @@ class Sum:
         if first is None:
             return None
         exact = {name: low for name, (low, high) in self._ranges.items() if low == high}
-        between = {name: ends for name, ends in self._ranges.items() if name not in exact}
+        between = {
+            name: (low, None if math.isinf(high) else int(high))
+            for name, (low, high) in self._ranges.items()
+            if name not in exact
+        }
         rows = {name: tuple(row) for name, row in self._positions.items()}
         values: dict[str, Any] = {**exact, **rows}
         return AcceptanceCounts(

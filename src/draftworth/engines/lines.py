@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -15,6 +16,7 @@ _IN_FRONT = re.compile(
 _MESSAGES = ("MESSAGE", "log", "message", "msg")
 _TIMES = ("__REALTIME_TIMESTAMP", "_SOURCE_REALTIME_TIMESTAMP", "time", "timestamp", "asctime", "ts")
 _BYTE = 256
+_MICROSECONDS = 16  # digits of a time since 1970
 
 
 class Unwrapped(NamedTuple):
@@ -60,9 +62,19 @@ def _from_json(line: str) -> Unwrapped | None:
     for name in _MESSAGES:
         text = _text(record.get(name))
         if text is not None:
-            at = next((str(record[key]) for key in _TIMES if record.get(key)), None)
+            at = next((_time(key, str(record[key])) for key in _TIMES if record.get(key)), None)
             return Unwrapped(_COLOUR.sub("", text).strip("\r\n").rstrip(), at)
     return None
+
+
+def _time(key: str, value: str) -> str:
+    """Return a time as it is written; journald's microseconds as ISO 8601."""
+    if not (key.endswith("REALTIME_TIMESTAMP") and value.isdecimal() and len(value) == _MICROSECONDS):
+        return value
+    try:
+        return datetime.fromtimestamp(int(value) / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return value
 
 
 def _text(value: object) -> str | None:

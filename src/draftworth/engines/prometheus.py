@@ -38,6 +38,8 @@ class Layout:
         position_label: its label.
         gauges: gauges worth keeping.
         rank_labels: labels that tell the ranks of one server apart.
+        together: counters that every rank exports together: where one lacks a rank of another, the page is not whole.
+        fixed_series: whether the engine makes every series when it starts.
         hint: what to check where there is nothing of this engine on the page.
     """
 
@@ -47,6 +49,8 @@ class Layout:
     position_label: str = "position"
     gauges: frozenset[str] = frozenset()
     rank_labels: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    fixed_series: bool = False
     hint: str = "does the URL lead to it?"
 
 
@@ -62,6 +66,9 @@ class _Page:
     models: dict[str, None] = field(default_factory=dict)
     spoilt: dict[str, str] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
+    series: dict[str, dict[str, None]] = field(default_factory=dict)
+    rank_sets: dict[str, set[tuple[str, ...]]] = field(default_factory=dict)
+    position_ranks: dict[int, set[tuple[str, ...]]] = field(default_factory=dict)
 
 
 def read(text: str, layout: Layout, *, model: str | None = None) -> MetricsSnapshot:
@@ -90,12 +97,13 @@ def read(text: str, layout: Layout, *, model: str | None = None) -> MetricsSnaps
             problem = _take(page, line)
             if problem:
                 bad.append(problem)
-    if cut and lines[-1].startswith(layout.prefix) and (name := _SAMPLE.match(lines[-1])):
-        page.spoilt[name["name"]] = "the page ends in the middle of one of its lines"
+    if cut:
+        _spoil_cut(page, lines[-1])
+    findings += _not_whole(page)
     if bad:
         more = f", and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
         findings.append(find(Code.METRICS_UNREADABLE, f"{'; '.join(bad[:_SHOWN])}{more}"))
-    other_models = model is not None and page.models and model not in page.models
+    other_models = model is not None and model not in page.models
     if other_models or not (page.counters or page.gauges or page.spoilt):
         _refuse(text, page)
     if len(page.models) > 1 and model is None:
@@ -109,16 +117,18 @@ def read(text: str, layout: Layout, *, model: str | None = None) -> MetricsSnaps
         engines=max(1, len(page.ranks)),
         created=page.created,
         gauges={name: tuple(values) for name, values in page.gauges.items()},
-        models=tuple(page.models),
+        models=tuple(page.models) if model is None else (model,),
+        series={name: tuple(sets) for name, sets in page.series.items() if name not in page.spoilt},
+        fixed_series=layout.fixed_series,
         findings=tuple(findings),
     )
 
 
 def _refuse(text: str, page: _Page) -> None:
     layout = page.layout
-    if page.model is not None and page.models and page.model not in page.models:
-        served = ", ".join(sorted(page.models))
-        raise MeasureError(f"/metrics has no series of the model {page.model!r}; it has those of {served}")
+    if page.model is not None and page.model not in page.models and (page.counters or page.gauges or page.models):
+        served = f"it has those of {', '.join(sorted(page.models))}" if page.models else "its series name no model"
+        raise MeasureError(f"/metrics has no series of the model {page.model!r}; {served}")
     others = dict.fromkeys(
         found["name"] for line in text.splitlines() if not line.startswith("#") and (found := _SAMPLE.match(line))
     )
@@ -127,6 +137,33 @@ def _refuse(text: str, page: _Page) -> None:
     if not others or "<" in text.lstrip()[:1] or not _looks_like_samples(text):
         what = f"this is no Prometheus text: it begins with {_shown(text.lstrip()[:60])!r}" if text.strip() else what
     raise MeasureError(f"{what}; {layout.hint}")
+
+
+def _spoil_cut(page: _Page, line: str) -> None:
+    """Give up the counter the page was cut off in; where its name was cut, every counter it may be."""
+    match = _SAMPLE.match(line)
+    if match is None or not (line.startswith(page.layout.prefix) or page.layout.prefix.startswith(line)):
+        return
+    why = "the page ends in the middle of one of its lines"
+    page.spoilt[match["name"]] = why
+    if match.end() == len(line):
+        page.spoilt |= {name: why for name in page.counters if name.startswith(line)}
+
+
+def _not_whole(page: _Page) -> list[Finding]:
+    """Give up counters that lack a rank others have. Returns what is said of it."""
+    names = [name for name in page.layout.together if name in page.counters and name not in page.spoilt]
+    sets = [page.rank_sets.get(name, set()) for name in names]
+    if not sets:
+        return []
+    positions = list(page.position_ranks.values())
+    if all(one == sets[0] for one in (*sets, *positions)):
+        return []
+    everybody = len(set().union(*sets, *positions))
+    for name in (*names, *([page.layout.per_position] if page.layout.per_position else [])):
+        page.spoilt[name] = "the page has it of some ranks only"
+    message = f"{', '.join(names)} are not there of each of {everybody} ranks; the page is cut off, or a rank is gone"
+    return [find(Code.PARTIAL_RANKS, message)]
 
 
 def _looks_like_samples(text: str) -> bool:
@@ -169,18 +206,26 @@ def _add(page: _Page, name: str, labels: Mapping[str, str], value: float) -> str
         if not (math.isfinite(value) and value >= 0):
             page.spoilt[name] = f"one of its series is {value}"
             return f"{name} is {value}"
+        labelled = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        series = page.series.setdefault(name, {})
+        if labelled in series:
+            page.spoilt[name] = "one of its series stands there twice"
+            return f"{name}{{{_shown(labelled)}}} stands there twice (two pages in one file?)"
+        series[labelled] = None
         page.counters[name] += value
         if not math.isfinite(page.counters[name]):
             page.spoilt[name] = "its sum is no number"
         rank = tuple(labels[label] for label in layout.rank_labels if label in labels)
         if rank:
             page.ranks.add(rank)
+        page.rank_sets.setdefault(name, set()).add(rank)
         if name == layout.per_position:
             position = labels.get(layout.position_label, "")
             if not (position.isdecimal() and len(position) < _POSITION_DIGITS):
                 page.spoilt[name] = f"one of its positions is {_shown(position)!r}"
                 return f"{name}: {_shown(position)!r} is no position of a draft"
             page.positions[int(position)] += value
+            page.position_ranks.setdefault(int(position), set()).add(rank)
     return None
 
 
@@ -230,9 +275,20 @@ def delta(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> int | N
             "the server was restarted with another configuration"
         )
     _check_created(before, after, name)
+    _check_series(before, after, name)
     if new < old:
         raise MeasureError(f"{name} fell from {old:.0f} to {new:.0f} between two scrapes; the server was restarted")
     return round(new - old)
+
+
+def _check_series(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> None:
+    old, new = set(before.series.get(name, ())), set(after.series.get(name, ()))
+    if not old or not new:
+        return  # pages from before series were kept
+    gone, come = old - new, new - old
+    if gone or (come and after.fixed_series):
+        what = f"{_shown(min(gone))} went" if gone else f"{_shown(min(come))} appeared"
+        raise MeasureError(f"{name}: the series {what} between two scrapes; a rank, a replica or a model came or went")
 
 
 def _check_created(before: MetricsSnapshot, after: MetricsSnapshot, name: str) -> None:

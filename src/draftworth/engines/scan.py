@@ -5,10 +5,13 @@ only the lines that hold one are cut out and decoded.
 """
 
 import gzip
+import io
 import json
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
@@ -44,7 +47,16 @@ def opened(path: Path | None) -> Iterator[IO[bytes]]:
         UsageError: it is not there, is a folder, or may not be read.
     """
     if path is None:
-        yield sys.stdin.buffer
+        stdin = sys.stdin.buffer
+        zipped = stdin.peek(2)[:2] == _GZIP if isinstance(stdin, io.BufferedReader) else False
+        try:
+            if zipped:
+                with gzip.open(stdin, "rb") as unzipped:
+                    yield cast("IO[bytes]", unzipped)
+            else:
+                yield stdin
+        except (OSError, EOFError, zlib.error) as error:
+            raise UsageError(f"standard input: cannot be read: {error}") from None
         return
     try:
         with path.open("rb") as file:
@@ -55,7 +67,7 @@ def opened(path: Path | None) -> Iterator[IO[bytes]]:
                     yield cast("IO[bytes]", unzipped)
             else:
                 yield file
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
@@ -105,7 +117,8 @@ def _first_end(data: bytes, start: int) -> int:
 
 def _hits(text: bytes, needles: Sequence[bytes], before: int) -> Iterator[Hit]:
     lines: dict[int, int] = {}
-    for needle in (*needles, *_BYTES_MESSAGE):
+    spelled = _spelled(text, needles)
+    for needle in (*needles, *spelled):
         at = text.find(needle)
         while at >= 0:
             start = text.rfind(b"\n", 0, at) + 1
@@ -116,12 +129,25 @@ def _hits(text: bytes, needles: Sequence[bytes], before: int) -> Iterator[Hit]:
             at = text.find(needle, end)
     for start in sorted(lines):
         line = text[start : min(lines[start], start + LONGEST)]
-        if b'"MESSAGE"' in line and any(form in line for form in _BYTES_MESSAGE):
+        if spelled and any(form in line for form in _BYTES_MESSAGE):
             found = _spelled_out(line)
             if found is not None and any(needle.decode() in found for needle in needles):
                 yield Hit(before + start, found)
         else:
             yield Hit(before + start, line.decode("utf-8", "replace"))
+
+
+def _spelled(text: bytes, needles: Sequence[bytes]) -> list[bytes]:
+    """Return needles as they stand in messages that are exported as bytes (`83,112,101`); none where there are none."""
+    separators = [b","] if _BYTES_MESSAGE[0] in text else []
+    if any(form in text for form in _BYTES_MESSAGE[1:]):
+        separators = [b",", b", "]
+    return [_as_bytes(needle, separator) for separator in separators for needle in needles]
+
+
+@lru_cache(maxsize=1024)
+def _as_bytes(needle: bytes, separator: bytes) -> bytes:
+    return separator.join(b"%d" % byte for byte in needle)
 
 
 def _spelled_out(line: bytes) -> str | None:

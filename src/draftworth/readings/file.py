@@ -48,6 +48,7 @@ def read_file(
     model: str | None = None,
     windows: int = WINDOWS,
     all_starts: bool = False,
+    only: str | None = None,
     on_block: Callable[[int], None] | None = None,
 ) -> Reading:
     """Read a file, or standard input, as what it is.
@@ -58,6 +59,7 @@ def read_file(
         model: of a page of metrics, only this model's series.
         windows: of a log, keep so many of the newest windows.
         all_starts: of a log, add the windows of every start.
+        only: of a log, read only lines that hold this text.
         on_block: takes the bytes of a log read so far.
 
     Raises:
@@ -70,7 +72,7 @@ def read_file(
         kind = kind_of(head)
         if kind == "log":
             whole = cast("IO[bytes]", _Joined(head, file))
-            return read_open(whole, source, name, windows, all_starts=all_starts, on_block=on_block)
+            return read_open(whole, source, name, windows, all_starts=all_starts, only=only, on_block=on_block)
         text = (head + file.read(LARGEST_PAGE)).decode("utf-8", "replace")
     if kind == "metrics":
         try:

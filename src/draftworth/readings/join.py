@@ -1,6 +1,12 @@
 """Joins what a server or a page tells with what its log tells."""
 
+from draftworth.findings import Code, Finding
 from draftworth.readings.base import Reading
+
+
+def _of_log(log: Reading, *, told: bool) -> list[Finding]:
+    """Return a log's findings; that it tells nothing of drafts is none where the page does."""
+    return [one for one in log.findings if not (told and one.code is Code.NO_SPECULATION_SEEN)]
 
 
 def with_log(reading: Reading, log: Reading) -> Reading:
@@ -21,7 +27,7 @@ def with_log(reading: Reading, log: Reading) -> Reading:
             "told": (*reading.told, *(one for one in log.told if one not in reading.told)),
             "windows": log.windows,
             "windows_seen": log.windows_seen,
-            "findings": tuple(dict.fromkeys([*reading.findings, *log.findings])),
+            "findings": tuple(dict.fromkeys([*reading.findings, *_of_log(log, told=page_has)])),
             "lines": log.lines,
             "size": reading.size + log.size,
         }

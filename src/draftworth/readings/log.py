@@ -1,10 +1,11 @@
 """Reads a log of any size: one pass, constant memory, the engine recognised by its own lines."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from draftworth.engines import CHOICES, engine
 from draftworth.engines.base import Engine, LogReader, Window, WindowReader
@@ -16,9 +17,9 @@ from draftworth.readings.base import Reading, contradictions
 
 WINDOWS = 1000
 """How many of the newest windows are kept."""
-_UNDECIDED = 10_000
+_UNDECIDED = 1000
 """Lines that are kept while nothing has told yet which engine wrote them."""
-_SHOWN = 100
+_END = 1 << 16  # bytes in which a failed start's reason is looked for
 
 
 def read_log(
@@ -27,6 +28,7 @@ def read_log(
     name: str | None = None,
     windows: int = WINDOWS,
     all_starts: bool = False,
+    only: str | None = None,
     on_block: Callable[[int], None] | None = None,
 ) -> Reading:
     """Read a log.
@@ -36,13 +38,16 @@ def read_log(
         name: the engine that wrote it; None to recognise it.
         windows: keep so many of the newest windows.
         all_starts: add the windows of every start of a server, not only of the last.
+        only: read only lines that hold this text.
         on_block: takes the bytes read so far, now and then; may raise to end it.
 
     Raises:
         UsageError: it cannot be read, or no engine is recognised.
     """
     with opened(path) as file:
-        return read_open(file, str(path or "standard input"), name, windows, all_starts=all_starts, on_block=on_block)
+        return read_open(
+            file, str(path or "standard input"), name, windows, all_starts=all_starts, only=only, on_block=on_block
+        )
 
 
 def read_open(
@@ -52,6 +57,7 @@ def read_open(
     windows: int = WINDOWS,
     *,
     all_starts: bool = False,
+    only: str | None = None,
     on_block: Callable[[int], None] | None = None,
 ) -> Reading:
     """Do what `read_log` does with a file that is open."""
@@ -65,13 +71,15 @@ def read_open(
         if on_block is not None:
             on_block(size)
 
-    hits = scan(file, needles, on_block=count)
+    tail = _Tail(file)
+    hits = scan(cast("IO[bytes]", tail), needles, on_block=count)
+    if only is not None:
+        hits = (hit for hit in hits if only in hit.text)
     chosen, waiting, others = _choose(hits, candidates) if name is None else (candidates[0], [], ())
     if chosen is None:
-        raise UsageError(
-            f"{source}: no line of {', '.join(one.title for one in candidates)} is in it"
-            f"{'' if done else ' (it is empty)'}; is it the log of the serving engine? --engine says whose it is"
-        )
+        chosen = next((one for one in candidates if one.failure_hint(tail.text()) and tail.names(one)), None)
+    if chosen is None:
+        raise UsageError(_nobodys(source, candidates, empty=not done))
     needles[:] = chosen.log_needles
     kept: deque[Window] = deque(maxlen=windows)
     log = _Log(chosen, chosen.log_reader(), chosen.window_reader(), kept, deque(maxlen=windows), all_starts=all_starts)
@@ -79,7 +87,53 @@ def read_open(
         log.take(hit)
     for hit in hits:
         log.take(hit)
-    return log.reading(source, done, others)
+    failed = None if log.serves() or tail.served() else chosen.failure_hint(tail.text())
+    if not log.lines and not failed:
+        raise UsageError(_nobodys(source, candidates, empty=not done))
+    return log.reading(source, done, others, failed)
+
+
+def _nobodys(source: str, engines: Sequence[Engine], *, empty: bool) -> str:
+    return (
+        f"{source}: no line of {', '.join(one.title for one in engines)} is in it{' (it is empty)' if empty else ''}; "
+        "is it the log of the serving engine? --engine says whose it is"
+    )
+
+
+_WRITER = re.compile(
+    r'"_PID"\s*:\s*"?(?P<json>\d+)|\((?:[A-Za-z_]\w* )?pid=(?P<own>\d+)\)|^\S.{0,80}? \S+?\[(?P<syslog>\d+)\]: '
+)
+
+
+def _writer_of(line: str) -> str | None:
+    """Return the process that wrote a line, as far as the line or its collector tells."""
+    match = _WRITER.search(line)
+    return f"pid={match['json'] or match['own'] or match['syslog']}" if match else None
+
+
+class _Tail:
+    """Reads a file and keeps its end, where a start that failed says why."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._end = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        if data:
+            self._end = (self._end + data)[-_END:] if len(data) < _END else data[-_END:]
+        return data
+
+    def text(self) -> str:
+        return self._end.decode("utf-8", "replace")
+
+    def served(self) -> bool:
+        """Whether the end shows requests, or figures of serving."""
+        return any(sign in self._end for sign in (b" HTTP/1.1", b"print_timing", b" throughput", b"startup complete"))
+
+    def names(self, engine: Engine) -> bool:
+        """Whether the end names an engine: what failed may not have come to a line of its own."""
+        return engine.name.encode() in self._end.lower() or engine.title.lower().encode() in self._end.lower()
 
 
 def _choose(hits: Iterable[Hit], engines: Sequence[Engine]) -> tuple[Engine | None, list[Hit], tuple[str, ...]]:
@@ -108,6 +162,9 @@ class _Log:
     starts: int = 0
     lines: int = 0
     unread: int = 0
+    writer: str | None = None
+    writers: set[str] = field(default_factory=set)
+    together: set[str] = field(default_factory=set)
     problems: dict[Code, list[str]] = field(default_factory=dict)
     many: dict[Code, int] = field(default_factory=dict)
 
@@ -120,11 +177,28 @@ class _Log:
             return
         self.reader.feed(hit.text + "\n")
         if self.reader.starts != self.starts:
-            self._new_start()
+            self._new_start(self.reader.starts)
         self._window(hit)
+
+    def _writer(self, hit: Hit) -> None:
+        """Tell apart who writes lines of counts: another process is another start, two in turns are two servers."""
+        writer = _writer_of(hit.text)
+        if writer is None or writer == self.writer:
+            return
+        if writer in self.writers:
+            self.together.update((writer, self.writer or writer))
+        elif self.writer is not None and not self.together:
+            self._new_start(self.starts)
+        self.writers.add(writer)
+        self.writer = writer
 
     def _window(self, hit: Hit) -> None:
         found = self.reads.take(hit.text)
+        if isinstance(found, Window) and found.counts is not None:
+            before = self.writer
+            self._writer(hit)
+            if before is not None and self.writer != before and not self.together:
+                found = self.reads.take(hit.text)  # by a reader of the new start
         if isinstance(found, Finding):
             self._problem(found, hit)
         elif found is not None:
@@ -143,8 +217,10 @@ class _Log:
         self.unread = 0
         self.waiting.clear()
 
-    def _new_start(self) -> None:
-        self.starts = self.reader.starts
+    def _new_start(self, starts: int) -> None:
+        self.starts = starts
+        if self.reads.told_only is None:
+            self.reads = self.engine.window_reader()  # sums since the start begin anew
         if self.all_starts:
             self._read_waiting()
             return
@@ -160,22 +236,33 @@ class _Log:
         if len(said) < 2:  # noqa: PLR2004 - examples
             said.append(f"byte {hit.offset:,}: {found.message}")
 
-    def reading(self, source: str, size: int, others: Sequence[str]) -> Reading:
+    def serves(self) -> bool:
+        """Whether the last start came as far as to serve, or to tell figures."""
+        return bool(self.seen or self.waiting) or self.reader.facts().phase == "serving"
+
+    def reading(self, source: str, size: int, others: Sequence[str], failed: str | None) -> Reading:
         self._read_waiting()
         facts = self.reader.facts()
-        counts = self.total.total()
+        counts = None if self.together else self.total.total()
         findings = [
             find(code, f"{self.many[code]:,} line{'s' * (self.many[code] > 1)}: {'; '.join(said)}")
             for code, said in self.problems.items()
         ]
-        if self.starts > 1 or self.earlier:
+        if self.together:
+            names = ", ".join(sorted(self.together))
+            findings.append(
+                find(Code.SEVERAL_SERVERS, f"{len(self.together)} servers write this log in turns: {names}")
+            )
+        elif self.starts > 1 or self.earlier:
             what = f"{max(self.starts, 1):,} starts of a server"
             if self.earlier:
                 what += f"; {self.earlier:,} windows before the last one are not counted (--all-starts adds them)"
             findings.append(find(Code.SEVERAL_STARTS, what))
         if self.seen > len(self.kept):
             findings.append(find(Code.WINDOWS_NOT_LISTED, f"the newest {len(self.kept):,} of {self.seen:,} are listed"))
-        if not self.seen:
+        if failed:
+            findings.append(find(Code.START_FAILED, failed))
+        elif not self.seen:
             findings.append(find(Code.NO_SPECULATION_SEEN, f"{self.lines:,} lines of {self.engine.title} were read"))
         if others:
             findings.append(

@@ -1,12 +1,13 @@
 """Reads one page: Prometheus text, or JSON a server gave (`/server_info`, `/props`, an answer, many answers)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from draftworth.engines import CHOICES, engine
-from draftworth.engines.base import Engine, MetricsSnapshot, PageFacts
-from draftworth.engines.counts import sum_counts
+from draftworth.engines.answers import answers_counts
+from draftworth.engines.base import AcceptanceCounts, Engine, MetricsSnapshot, PageFacts
+from draftworth.engines.counts import FIELDS, sum_counts
 from draftworth.errors import MeasureError, UsageError
 from draftworth.findings import Code, Finding, find
 from draftworth.readings.base import Reading, contradictions
@@ -63,7 +64,7 @@ def read_metrics(text: str, source: str, *, name: str | None = None, model: str 
 
 def of_snapshot(adapter: Engine, snapshot: MetricsSnapshot, *, source: str, size: int = 0) -> Reading:
     """Return what one page of metrics tells."""
-    counts = adapter.totals(snapshot)
+    counts = _spoilt(adapter.totals(snapshot), snapshot)
     told = adapter.told(snapshot)
     findings = [*snapshot.findings, *contradictions(counts)]
     if counts.drafted is None and counts.accepted is None and not told:
@@ -80,6 +81,17 @@ def of_snapshot(adapter: Engine, snapshot: MetricsSnapshot, *, source: str, size
         findings=tuple(findings),
         size=size,
     )
+
+
+def _spoilt(counts: AcceptanceCounts, snapshot: MetricsSnapshot) -> AcceptanceCounts:
+    """Return counts as far as the page allows: none of several models together, and reasons that say what was lost."""
+    if len(snapshot.models) > 1:
+        why = f"the page adds {len(snapshot.models)} models up; --model reads one"
+        return AcceptanceCounts(source=counts.source, not_given=dict.fromkeys(FIELDS, why))
+    if not any(one.code in {Code.METRICS_CUT, Code.METRICS_UNREADABLE} for one in snapshot.findings):
+        return counts
+    reasons = {name: f"{why} (or among the lines that could not be read)" for name, why in counts.not_given.items()}
+    return counts.model_copy(update={"not_given": reasons})
 
 
 def read_difference(before: str, after: str, source: str, *, name: str | None, model: str | None) -> Reading:
@@ -102,9 +114,9 @@ def of_difference(
     whole = of_snapshot(adapter, new, source=source, size=size)
     spoilt = [*old.findings, *new.findings]
     try:
-        counts = adapter.counts(old, new)
+        counts = _spoilt(adapter.counts(old, new), new)
     except MeasureError as error:
-        reset = find(Code.COUNTER_RESET, str(error))
+        reset = find(Code.COUNTER_RESET, f"{error}{_swapped(adapter, old, new)}")
         return whole.model_copy(update={"counts": None, "findings": tuple(dict.fromkeys([*spoilt, reset]))})
     found = dict.fromkeys([*spoilt, *contradictions(counts)])
     return whole.model_copy(update={"counts": counts, "findings": tuple(found)})
@@ -119,7 +131,10 @@ def read_json(text: str, source: str, *, name: str | None = None) -> Reading:
     documents = _documents(text, source)
     for one in [name] if name else CHOICES:
         adapter = engine(one)
-        pages, wrong = _read_pages(adapter, documents)
+        whole = [documents] if adapter.name in _JOINS_CHUNKS and len(documents) > 1 else documents
+        pages, wrong = _answers(adapter, documents) or _read_pages(adapter, whole)
+        if not pages and whole is not documents:
+            pages, wrong = _read_pages(adapter, documents)
         if pages:
             return _of_pages(adapter, pages, wrong, source=source, size=len(text), documents=len(documents))
         if wrong:
@@ -143,6 +158,49 @@ def _documents(text: str, source: str) -> list[Any]:
     return documents
 
 
+def _swapped(adapter: Engine, old: MetricsSnapshot, new: MetricsSnapshot) -> str:
+    """Return what to try where the pages fit each other the other way round."""
+    try:
+        counts = adapter.counts(new, old)
+    except MeasureError:
+        return ""
+    return "; are the two pages in the wrong order? The earlier one belongs behind --since" if counts.steps else ""
+
+
+_JOINS_CHUNKS = frozenset({"vllm"})
+"""Engines whose page reader takes answers itself, since it joins the chunks of one stream."""
+
+
+def _last_of_each(documents: Iterable[Any]) -> list[Any]:
+    """Return the last document of each answer: chunks of one stream have its id, and the last tells what it came to."""
+    found: dict[object, Any] = {}
+    for number, one in enumerate(documents):
+        own = one.get("id") if isinstance(one, dict) else None
+        key = own if isinstance(own, str) and own else number
+        stated = found.get(key)
+        # A stream's usage comes in a chunk of its own, behind the one with the figures.
+        found[key] = {**stated, **{name: value for name, value in one.items() if value}} if stated else one
+    return list(found.values())
+
+
+def _answers(adapter: Engine, documents: Sequence[Any]) -> tuple[list[PageFacts], list[str]] | None:
+    """Return what answers carry, added, and what is wrong with some; None where none carries any.
+
+    Answers may stand one a document, or several in a list.
+    """
+    if adapter.name in _JOINS_CHUNKS:
+        return None
+    flat = _last_of_each(one for each in documents for one in (each if isinstance(each, list) else [each]))
+    stats = [adapter.request_stats(one) if isinstance(one, dict) else None for one in flat]
+    if not any(stats):
+        return None
+    counts, wrong = answers_counts(adapter, stats, adapter.version)
+    models = dict.fromkeys(str(one["model"]) for one in flat if isinstance(one, dict) and one.get("model"))
+    wrong = [one if len(stats) > 1 else one.partition(": ")[2] for one in wrong]
+    page = PageFacts(kind=f"answers of {adapter.title}", model=", ".join(models) or None, counts=counts)
+    return ([page] if counts is not None else []), wrong
+
+
 def _read_pages(adapter: Engine, documents: Sequence[Any]) -> tuple[list[PageFacts], list[str]]:
     """Return what documents tell, and what is wrong with those that contradict themselves."""
     pages: list[PageFacts] = []
@@ -161,14 +219,13 @@ def _read_pages(adapter: Engine, documents: Sequence[Any]) -> tuple[list[PageFac
 def _of_pages(
     adapter: Engine, pages: Sequence[PageFacts], wrong: Sequence[str], *, source: str, size: int, documents: int
 ) -> Reading:
-    told_counts = [page.counts for page in pages]
-    known = [one for one in told_counts if one is not None]
+    known = [page.counts for page in pages if page.counts is not None]
     counts = sum_counts(known)
     findings: list[Finding] = [finding for page in pages for finding in page.findings]
     findings += contradictions(counts)
     if wrong:
         findings.append(find(Code.LINES_UNREADABLE, f"{len(wrong):,} of {documents:,} documents: {wrong[0]}"))
-    if known and len(known) < documents - len(wrong):
+    if known and len(pages) > 1 and len(known) < documents - len(wrong):
         message = f"{len(known):,} of {documents:,} documents carry figures of speculation; the others are in no count"
         findings.append(find(Code.NO_SPECULATION_SEEN, message))
     elif not known and not any(page.told for page in pages):

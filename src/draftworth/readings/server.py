@@ -14,6 +14,7 @@ from draftworth.readings.base import Reading
 from draftworth.readings.page import engine_of, of_snapshot
 
 _TIMEOUT = 10.0
+_PAGES = ("/prometheus/metrics", "/metrics", "/server_info", "/props", "/health", "/v1/models")
 _OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm"}
 """What engines write as the owner of their models in `/v1/models`."""
 
@@ -65,6 +66,8 @@ def find_server(url: str, *, access: Access, name: str | None = None, model: str
         UsageError: nobody answers, or it is no engine that is known.
     """
     base = clean_url(url)
+    for page in _PAGES:
+        base = base.removesuffix(page)  # a person may paste the page's own address
     models, owner = _models(base, access)
     known = name or owner
     snapshot, chosen, why = _metrics(base, access, known, model)
@@ -78,17 +81,25 @@ def find_server(url: str, *, access: Access, name: str | None = None, model: str
     if chosen is None and known and models:
         chosen = engine(known)
     if chosen is None:
-        raise UsageError(f"{base}: {why or 'it shows no page of an engine that is known'}")
+        titles = ", ".join(engine(one).title for one in CHOICES)
+        raise UsageError(f"{why or base}; is it the base URL of a running server of {titles}?")
     chosen.version = next((page.version for page in pages if page.version), chosen.version)
     findings = [] if snapshot else [find(Code.METRICS_MISSING, f"no metrics: {why}")]
     return Live(base, chosen, access, snapshot, tuple(pages), models, why, findings)
+
+
+def owner_of(base: str, access: Access) -> str | None:
+    """Return the engine a server says it is in its list of models, or None where it does not tell."""
+    return _models(base, access)[1]
 
 
 def _metrics(
     base: str, access: Access, name: str | None, model: str | None
 ) -> tuple[MetricsSnapshot | None, Engine | None, str | None]:
     """Return the metrics, whose they are, and why there are none."""
-    paths = dict.fromkeys(engine(one).metrics_path for one in ([name] if name else CHOICES))
+    paths = list(dict.fromkeys(engine(one).metrics_path for one in ([name] if name else CHOICES)))
+    # TensorRT-LLM's `/metrics` is a queue that whoever reads it empties: it comes last.
+    paths.sort(key="/metrics".__eq__)
     why = None
     for path in paths:
         try:
@@ -120,7 +131,7 @@ def _models(base: str, access: Access) -> tuple[tuple[str, ...], str | None]:
         entries = [entry for entry in json.loads(text)["data"] if isinstance(entry, dict)]
     except (MeasureError, ValueError, KeyError, TypeError, RecursionError):
         return (), None
-    owners = [_OWNERS[entry["owned_by"]] for entry in entries if entry.get("owned_by") in _OWNERS]
+    owners = [known for entry in entries if (known := _OWNERS.get(str(entry.get("owned_by"))))]
     return tuple(str(entry["id"]) for entry in entries if "id" in entry), next(iter(owners), None)
 
 

@@ -51,7 +51,7 @@ def lines(record: BenchRecord) -> list[str]:
     for one in findings(record):
         found += _wrapped(f"{one.severity} ({one.code}): {ended(one.message)}", "")
         found += _wrapped(ended(one.advice), "  ")
-    return [*found, "", f"Files in benches/{record.id}: bench.json (this record), requests.parquet, {HTML}"]
+    return [*found, "", f"Files of {record.id}: bench.json (this record), requests.parquet, {HTML}"]
 
 
 def write_html(record: BenchRecord, folder: Path) -> Path:

@@ -58,7 +58,7 @@ def _arm(arm: ArmDiagnosis) -> list[str]:
         shown.append("  nothing against it is known")
     told = [NAMES.get(one.name, one.name) for one in arm.gives if one.given]
     missing = [one for one in arm.gives if not one.given]
-    if told and arm.declared.get("speculation") is not None:
+    if told and not arm.refused and arm.declared.get("speculation") is not None:
         shown.append(f"  will tell: {', '.join(told)}")
         shown += [f"  will not tell {NAMES.get(one.name, one.name)}: {one.how}" for one in missing]
     return shown

@@ -23,6 +23,7 @@ FIGURE_NAMES = {
 }
 _SHARES = frozenset({"coverage", "acceptance_rate"})
 _NEWEST = 10
+_ZEROS_LISTED = 4
 
 
 def lines(reading: Reading) -> list[str]:
@@ -69,7 +70,7 @@ def counts_lines(counts: AcceptanceCounts) -> list[str]:
         if isinstance(value, int):
             said = f"{value:,}"
         elif value is not None:
-            said = ", ".join(f"{one:,}" for one in value) or "none"
+            said = _positions_in_words(value)
         how = f"  ({counts.meaning[name]})" if name in counts.meaning and value is not None else ""
         found.append(f"  {NAMES[name]:<{width}}  {said}{how}")
     positions = _positions(counts)
@@ -84,14 +85,30 @@ def _figure(one: Figure) -> str:
     if one.value is not None:
         return f"{shown(one.value):<8} {formula}"
     if one.low is not None and one.high is not None:
-        return f"{shown(one.low)} to {shown(one.high)} {formula}; counts are only told rounded"
-    return f"{'unknown':<8} {formula}; {one.why_not}"
+        ends = dict.fromkeys((shown(one.low), shown(one.high)))
+        least = 1.0 if one.name == "length_per_drafting_step" else 0.0
+        known = f"at most {shown(one.high)}" if one.low == least else " to ".join(ends)
+        return f"{known:<8} {formula}; counts are only told rounded"
+    why = f"without {' and '.join(one.missing)}" if one.missing else one.why_not
+    return f"{'unknown':<8} {formula}; {why}"
+
+
+def _positions_in_words(values: Sequence[int]) -> str:
+    """Return counts by position; a long tail of zeros is said, not listed."""
+    last = max((index for index, value in enumerate(values) if value), default=-1) + 1
+    zeros = len(values) - last
+    if zeros <= _ZEROS_LISTED:
+        last, zeros = len(values), 0
+    listed = ", ".join(f"{one:,}" for one in values[:last]) or "none"
+    return f"{listed}, and {zeros} positions of 0" if zeros else listed
 
 
 def _positions(counts: AcceptanceCounts) -> list[str]:
     survival, conditional = counts.survival, counts.conditional
     if not survival:
         return []
+    reached = max((index for index, value in enumerate(survival) if value), default=0) + 2
+    survival, conditional = survival[:reached], None if conditional is None else conditional[:reached]
     rows = [
         ("position", [str(i + 1) for i in range(len(survival))]),
         ("survival", [share(value) for value in survival]),
@@ -105,7 +122,12 @@ def _positions(counts: AcceptanceCounts) -> list[str]:
 def told_lines(told: Sequence[Told]) -> list[str]:
     """Return an engine's own figures, each with what it computes."""
     width = max(len(one.name) for one in told)
-    return [f"  {one.name:<{width}}  {one.value:<8.4g} = {one.formula} ({one.scope})" for one in told]
+    scopes = list(dict.fromkeys(one.scope for one in told))
+    found = []
+    for scope in scopes:
+        found.append(f"  of {scope}:")
+        found += [f"    {one.name:<{width}}  {one.value:<8.4g} = {one.formula}" for one in told if one.scope == scope]
+    return found
 
 
 def window_lines(windows: Sequence[Window], seen: int) -> list[str]:

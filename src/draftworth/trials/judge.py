@@ -35,6 +35,7 @@ class ArmInfo:
         speculates: whether restarts spread as those of a speculating server do.
         engine: what serves it.
         env: its environment beyond Draftworth's own; never written to a record.
+        device: what it runs on, where its log does not tell and the machine leaves no choice.
     """
 
     name: str
@@ -44,10 +45,19 @@ class ArmInfo:
     speculates: bool = False
     engine: str = "vllm"
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    device: str | None = None
 
 
-def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tuple[ArmInfo, ...]:
-    """Return the arms of a trial on a service, the baseline first."""
+def arms_of(
+    config: TrialConfig, commands: Mapping[str, tuple[str, ...]], device: str | None = None
+) -> tuple[ArmInfo, ...]:
+    """Return the arms of a trial on a service, the baseline first.
+
+    Args:
+        config: the trial's file.
+        commands: each arm's.
+        device: what servers run on here, where there is no choice.
+    """
     return tuple(
         ArmInfo(
             name=arm.name,
@@ -61,6 +71,7 @@ def arms_of(config: TrialConfig, commands: Mapping[str, tuple[str, ...]]) -> tup
             speculates=arm.speculative_config is not None,
             engine=config.service.engine,
             env={**config.service.env, **arm.env},
+            device=device,
         )
         for arm in (config.baseline, *config.variants)
     )
@@ -78,7 +89,9 @@ def compare_arm(
     """Compare one variant with the baseline by what is measured so far."""
     rules = config.verdict
     work = config.workload
-    base_sd, other_sd = rules.restart_priors(facts_of([block for block in blocks if block.arm == BASELINE]).device)
+    base_sd, other_sd = rules.restart_priors(
+        facts_of([block for block in blocks if block.arm == BASELINE]).device or arm.device
+    )
     return compare(
         [block.rows for block in blocks if block.arm == BASELINE],
         [block.rows for block in blocks if block.arm == arm.name],

@@ -41,7 +41,9 @@ class Power(Frozen):
         return f"{told}To see {wanted} no number of prompts is enough: {self.reason}{starts}."
 
 
-def power_of(config: CommonConfig, *, prompts: int, starts: tuple[int, int], looks: int, variants: int) -> Power:
+def power_of(
+    config: CommonConfig, *, prompts: int, starts: tuple[int, int], looks: int, variants: int, device: str | None = None
+) -> Power:
     """Return what a trial can see.
 
     Args:
@@ -50,9 +52,10 @@ def power_of(config: CommonConfig, *, prompts: int, starts: tuple[int, int], loo
         starts: starts of the baseline and of each variant, at most.
         looks: looks at the evidence, at most.
         variants: variants that are compared with the baseline.
+        device: what the servers run on; None where it is not known.
     """
     rules = config.verdict
-    base_sd, other_sd = rules.restart_priors(device=None)
+    base_sd, other_sd = rules.restart_priors(device)
     if rules.metric in {"ttft", "goodput"}:
         base_sd = other_sd = rules.restart_sd_ttft
     level = 1 - (1 - rules.confidence) / variants

@@ -151,11 +151,18 @@ def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Pr
     """Refuse where the running service does not answer, does not serve the model the file names, or is too short."""
     from draftworth.bench.run import served_models_sync  # noqa: PLC0415 - lazy: aiohttp
     from draftworth.bench.server import check_fits, look_at  # noqa: PLC0415 - lazy: aiohttp
+    from draftworth.readings.server import owner_of  # noqa: PLC0415 - lazy: aiohttp
 
     try:
         served = served_models_sync(config.url, access=access)
     except MeasureError as error:
         raise RefusedError(f"the service runs but does not answer: {error}") from None
+    owner = owner_of(config.url, access)
+    if owner is not None and owner != config.service.engine:
+        raise UsageError(
+            f'service.engine is "{config.service.engine}" and the server at {config.url} says that it is "{owner}": set '
+            f'service.engine = "{owner}"'
+        )
     if config.service.model is not None and config.service.model not in served:
         raise UsageError(f"service.model: {config.service.model!r} is not served; the service has: {', '.join(served)}")
     found = look_at(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth import redact
+from draftworth.bench.machine import device_here
 from draftworth.errors import RefusedError, UsageError
 from draftworth.trials.base import Outcome
 from draftworth.trials.endpoints.config import EndpointsTrial
@@ -62,7 +63,7 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
                     outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=guard, show=show)
                     return finish(
                         outcome,
-                        arms_of(prepared.config, prepared.plan.commands),
+                        arms_of(prepared.config, prepared.plan.commands, device_here()),
                         prepared.config,
                         prepared.engine,
                         shown_config=redact.config(prepared.config),
@@ -120,7 +121,7 @@ def _execute(
             interrupts=interrupts,
             guard=guard,
             started=started,
-            arms=arms_of(config, prepared.plan.commands),
+            arms=arms_of(config, prepared.plan.commands, device_here()),
             access=prepared.access,
         ).run()
 

@@ -103,9 +103,9 @@ class LlamaCpp:
         return commands.model_in(command)
 
     def measuring_args(self, version: str | None) -> tuple[str, ...]:
-        """Return `--metrics`: timings come with every answer, the counters only with it. Every build read has it."""
+        """Return nothing: timings come with every answer, and `--metrics` belongs to every arm, as `doubts` says."""
         del version
-        return ("--metrics",)
+        return ()
 
     def log_reader(self) -> LogReader:
         """Return a reader for one start of a server."""

@@ -12,6 +12,7 @@ _NOTES = {
     "n_slots": "more slots serve more requests at once, and each has a smaller share of the context",
     "n_ctx": "a draft's weights can take memory from the context where it is fitted to the device (-fit)",
     "n_ctx_slot": "a draft's weights can take memory from the context where it is fitted to the device (-fit)",
+    "gpu_layers": "a draft's weights can take memory from the target's layers where it is fitted to the device (-fit)",
     "flash_attn": "attention runs in another way",
     "n_threads": "the processor's part has another number of threads",
 }

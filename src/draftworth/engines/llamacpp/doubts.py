@@ -7,7 +7,7 @@ with removed flags and unknown types was seen on the running server.
 from collections.abc import Callable, Iterator
 
 from draftworth.engines.base import Doubt, Planned, StartupFacts
-from draftworth.engines.llamacpp import doubts_costs, flags, known, releases
+from draftworth.engines.llamacpp import doubts_costs, doubts_values, flags, known, releases
 from draftworth.engines.llamacpp.planned import Arm, arm_of
 
 _REMOVED_SINCE = "April 2026 and later (pull request 22397)"
@@ -26,7 +26,15 @@ def doubts(arm: Planned, facts: StartupFacts) -> tuple[Doubt, ...]:
         facts: what is known of the server; without a version, what depends on it is said with the builds it is of.
     """
     planned = arm_of(arm, facts)
-    rules: tuple[_Rule, ...] = (_configuration, _spelling, _types, _drafts, _no_effect, _synthetic)
+    rules: tuple[_Rule, ...] = (
+        _configuration,
+        _spelling,
+        _types,
+        _drafts,
+        _no_effect,
+        _synthetic,
+        doubts_values.doubts,
+    )
     return tuple(one for rule in (*rules, *doubts_costs.RULES) for one in rule(planned))
 
 

@@ -6,9 +6,10 @@ draft that needs layers the model lacks; older words of 9093 are kept.
 
 import re
 
+from draftworth.engines import failing
 from draftworth.engines.llamacpp import log_lines
+from draftworth.engines.shown import shortened
 
-_LONGEST = 400  # characters
 _MEMORY = re.compile(
     r"out of memory|std::bad_alloc|failed to allocate (?:buffer|compute|.*memory)|unable to allocate|cudaMalloc failed"
     r"|ErrorOutOfDeviceMemory",
@@ -21,7 +22,6 @@ _TELLING = re.compile(
     r"|synthetic acceptance requires|tensor '.*' (?:not found|has wrong)|unsupported .* version|wrong number of tensors"
     r"|error loading model: (?!.*failed to load model)|chat template parsing error"
 )
-_SHELL = re.compile(r"(?:\S+: )(?:line \d+: )?.*(?:command not found|No such file or directory|Permission denied)$")
 _LIBRARY = re.compile(r".*error while loading shared libraries: .*")
 _CRASH = re.compile(r".*(?:GGML_ASSERT\(|GGML_ABORT|terminate called after throwing|CUDA error: |Segmentation fault).*")
 _CONSEQUENCE = re.compile(
@@ -42,20 +42,19 @@ def failure_hint(text: str) -> str | None:
             ranked.setdefault(rank, line.message.strip())  # causes stand in front of their consequences
     if not ranked:
         return None
-    reason = ranked[min(ranked)]
-    return reason if len(reason) <= _LONGEST else reason[:_LONGEST] + "…"
+    return shortened(ranked[min(ranked)], failing.LONGEST)
 
 
 def _rank(line: log_lines.Line) -> int | None:
     """Return how telling a line is, 0 most; None where it tells of no failure."""
     message = line.message
-    if message == "Killed" or message.endswith(": Killed") or _MEMORY.search(message):
+    if failing.is_killed(message) or _MEMORY.search(message):
         return 0
     if _ARGUMENT.match(message):
         return 1
     if _TELLING.search(message) or _LIBRARY.match(message):
         return 2
-    if _SHELL.fullmatch(message) or _CRASH.match(message):
+    if failing.SHELL.fullmatch(message) or _CRASH.match(message):
         return 3
     if line.level == "E" or message.startswith(("error: ", "error loading")):
         return 5 if _CONSEQUENCE.search(message) else 4

@@ -6,10 +6,9 @@ next word (`--flag=value` is refused); an environment variable `LLAMA_ARG_…` s
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from draftworth.engines import shell
 from draftworth.engines.llamacpp.layout import locate
-
-_SHOWN = 160  # characters of a value in a message
+from draftworth.engines.shown import LONGEST, shortened
+from draftworth.engines.spellings import in_string
 
 # Every spelling of the flags this package looks at, to the newest long one.
 _SPELLINGS: dict[str, tuple[str, ...]] = {
@@ -168,11 +167,11 @@ def speculation_in(command: Sequence[str], env: Mapping[str, str]) -> str | None
         env: the service's environment.
     """
     for how in _in_words(command):
-        return how if len(how) <= _SHOWN else how[:_SHOWN] + "…"
+        return shortened(how)
     for variable, name in VARIABLES.items():
         value = env.get(variable)
         if value and _asks(newest(name), value):
-            return f"{variable}={value}"[:_SHOWN]
+            return f"{variable}={value}"[:LONGEST]
     return None
 
 
@@ -188,23 +187,17 @@ def _in_words(words: Sequence[str]) -> Iterator[str]:
         name = newest(word)
         value = words[index + 1] if index + 1 < len(words) else ""
         if place is not None and place.script and index == place.start:
-            yield from _in_string(word)
+            yield from in_string(word, _in_words, _names_speculation)
         elif name == "--spec-default" or (name.startswith("--fim-qwen") and name.endswith("-spec")):
             yield word
         elif (name.startswith("--") or place is not None) and _asks(name, value):
             yield f"{word} {value}"
-        elif any(newest(piece) in ("--spec-type", "--spec-default", *DRAFTS) for piece in word.split()[1:]):
+        elif any(_names_speculation(piece) for piece in word.split()[1:]):
             yield word  # an assignment that holds flags, such as ARGS="-fa on --spec-type ngram-mod"
 
 
-def _in_string(text: str) -> Iterator[str]:
-    try:
-        commands = shell.simple_commands(text)
-    except shell.ShellSyntaxError:
-        yield from (word for word in text.split() if newest(word) in ("--spec-type", "--spec-default", *DRAFTS))
-        return
-    for command in commands:
-        yield from _in_words([word.text for word in command])
+def _names_speculation(word: str) -> bool:
+    return newest(word) in ("--spec-type", "--spec-default", *DRAFTS)
 
 
 def model_of(words: Sequence[str]) -> str | None:

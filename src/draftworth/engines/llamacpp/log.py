@@ -3,6 +3,10 @@
 At the usual verbosity of 3 a build since 9837 tells little: slots, context, threads, and whether it serves; neither its
 number nor whether it speculates. `-lv 4` adds both, and each drafter with its parameters. Read in 9093, 9246, 9660,
 9837, 10448 and 11434 (`common_params_print_info`, `load_model`, `llama_context`).
+
+The device is told by the library's lines of loading (`load_tensors: offloaded 33/33 layers to GPU`, `load_tensors:
+CUDA0 model buffer size = …`; `src/llama-model.cpp` of 11434): 9093 and 9113 log them at the usual verbosity, 9246 and
+later at `-lv 4` only (`common_log_get_verbosity` of `common/log.cpp`).
 """
 
 import re
@@ -36,6 +40,8 @@ NEEDLES: tuple[bytes, ...] = (
     b"free space in the KV cache",
     b"cleaning up before exit",
     b"synthetic acceptance",
+    b"layers to GPU",
+    b"model buffer size = ",
 )
 
 FIRST = "starting"
@@ -53,6 +59,10 @@ _CACHE = re.compile(r"llama_kv_cache: size = .*, K \((?P<k>\w+)\): .*, V \((?P<v
 _ADDING = re.compile(r".*adding speculative implementation '(?P<type>[\w-]+)'")
 _PARAMETERS = re.compile(r"- (?P<pairs>(?:\w+=[^,]*)(?:, \w+=.*)?)$")
 _PARAMETER = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)")
+_OFFLOADED = re.compile(r".*offloaded (?P<layers>\d+/\d+) layers to GPU")
+_BUFFER = re.compile(r".*load_tensors: +(?P<kind>[A-Za-z]+)\S*(?<!_Host) model buffer size = ")
+_OF_PROCESSOR = frozenset({"CPU", "AMX"})  # with what follows: CPU_Mapped, CPU_REPACK; CUDA_Host is its memory too
+_SETTING_UP = 3
 _CONTEXT_KEYS = frozenset({"n_ctx", "n_batch", "n_ubatch", "flash_attn", "kv_unified", "n_seq_max"})
 _VERBOSE = 4
 _PHASES: tuple[tuple[int, str, re.Pattern[str]], ...] = tuple(
@@ -72,8 +82,11 @@ class LlamaLogReader:
     """Takes a log in pieces of any size; the facts do not depend on where the pieces end.
 
     The configuration holds `model`, what slots and context were given (`n_slots`, `n_ctx_slot`, `flash_attn`,
-    `cache_type_k`, …), `n_threads`, and of speculation `speculative.type`, `speculative.draft_model` and each drafter's
-    parameters as `speculative.<type>.n_max`.
+    `cache_type_k`, …), `n_threads`, `gpu_layers` (layers on a GPU, of all), and of speculation `speculative.type`,
+    `speculative.draft_model` and each drafter's parameters as `speculative.<type>.n_max`.
+
+    The device is the backend that holds the model's weights or a part of them: `cuda`, `vulkan`, `mtl`, `rocm`; `cpu`
+    where no other holds any, which is told once all are loaded; None where the log does not tell.
 
     A log that is appended to holds several starts; the facts are those of the last.
     """
@@ -89,6 +102,7 @@ class LlamaLogReader:
         self._verbosity: int | None = None
         self._speculating: bool | None = None
         self._type: str | None = None
+        self._buffers: list[str] = []
         self._config: dict[str, str] = {}
         self._warnings: dict[tuple[str, str], LogWarning] = {}
 
@@ -109,10 +123,17 @@ class LlamaLogReader:
         return StartupFacts(
             phase=self._shown,
             version=self._version,
+            device=self._device(),
             speculating=self._speculating,
             config=dict(self._config),
             warnings=tuple(self._warnings.values()),
         )
+
+    def _device(self) -> str | None:
+        others = [kind for kind in self._buffers if kind not in _OF_PROCESSOR]
+        if others:
+            return others[0].lower()
+        return "cpu" if self._buffers and self._stage >= _SETTING_UP else None
 
     def _take(self, line: log_lines.Line) -> None:
         message = line.message
@@ -122,6 +143,7 @@ class LlamaLogReader:
         self._advance(message)
         self._about_speculation(line)
         self._about_configuration(message)
+        self._about_device(message)
         warning = warning_in(line)
         if warning:
             self._warnings.setdefault((warning.code, warning.line), warning)
@@ -173,3 +195,11 @@ class LlamaLogReader:
         if cache := _CACHE.match(message):
             self._config.setdefault("cache_type_k", cache["k"])
             self._config.setdefault("cache_type_v", cache["v"])
+
+    def _about_device(self, message: str) -> None:
+        if "speculative.draft_model" in self._config:
+            return  # a draft is loaded after the target
+        if offloaded := _OFFLOADED.match(message):
+            self._config["gpu_layers"] = offloaded["layers"]
+        elif buffer := _BUFFER.match(message):
+            self._buffers.append(buffer["kind"])

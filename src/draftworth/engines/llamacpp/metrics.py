@@ -181,7 +181,9 @@ def _counts(before: MetricsSnapshot, after: MetricsSnapshot, source: str) -> Acc
     ranges["accepted"] = _narrowed(ranges["accepted"], by_position)
     ranges["steps"] = _steps(ranges)
     exact = {name: ends[0] for name, ends in ranges.items() if ends is not None and ends[0] == ends[1]}
-    between = {name: ends for name, ends in ranges.items() if ends is not None and ends[0] != ends[1]}
+    between: dict[str, tuple[int, int | None]] = {
+        name: ends for name, ends in ranges.items() if ends is not None and ends[0] != ends[1]
+    }
     given = {**exact, **between, "accepted_per_position": by_position}
     reasons = _reasons(after, names, ranges)
     meaning = {name: why for name, why in (("emitted", EMITTED_MEANS), ("steps", STEPS_MEAN)) if name in given}

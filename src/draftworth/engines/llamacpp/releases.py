@@ -26,6 +26,10 @@ COUNTERS = 10289  # not in 10276; pull request 26389
 """`/metrics` has counters of speculation."""
 CACHED_COUNTER = 10448  # not in 10405
 """`/metrics` counts prompt tokens found in the cache."""
+BY_FILE = 10448  # not in 10405
+"""A draft model's file may say of what type it is (MTP, DFlash, DSpark)."""
+N_MAX_CHECKED = 10448  # not in 10405
+"""`--spec-draft-n-max` below 0 stops the server."""
 DRAFT_IN_TIMINGS = 9093  # pull request 12603 of March 2025; not read in older builds
 """Answers carry `draft_n` wherever something was drafted."""
 SYNTHETIC = 10666  # not in 10615; pull request 27711

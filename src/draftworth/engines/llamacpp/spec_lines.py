@@ -11,15 +11,20 @@
 - `slot      release: … | stop processing: …`: the request is over.
 
 A request without the acceptance line drafted nothing; it is a window too, once the log has shown that the server
-drafts. Statistics are shown as they are and never added to the windows: they count the same tokens again.
+speculates: by a draft, by statistics, by `speculative decoding context initialized`. Those of a start that came before
+that are added to the next window, so that a sum does not depend on which request drafted first; where nothing ever
+shows it, they are no windows. Statistics are shown as they are and never added to the windows: they count the same
+tokens again.
 """
 
 import math
 import re
+from typing import NamedTuple
 
 from draftworth.engines.base import AcceptanceCounts, Told, Window
 from draftworth.engines.llamacpp import log_lines, rounding
 from draftworth.engines.llamacpp.per_request import STEPS_MEAN, older_meaning
+from draftworth.engines.shown import LONGEST, shortened
 from draftworth.findings import Code, Finding, find
 
 NEEDLES: tuple[bytes, ...] = (
@@ -30,6 +35,7 @@ NEEDLES: tuple[bytes, ...] = (
     b"  eval time = ",
     b"stop processing: n_tokens",
     b": #calls(b,g,a) = ",
+    b"peculative ",
 )
 
 _ACCEPTANCE = re.compile(
@@ -44,15 +50,22 @@ _STATISTICS = re.compile(
     r"#gen tokens = +(?P<drafted>\d+), #acc tokens = +(?P<accepted>\d+)"
     r"(?:, #mean acc len = (?P<length>\d+\.\d\d))?"
 )
+_SPECULATES = "speculative decoding context initialized"
 _RELEASED = re.compile(r"stop processing: n_tokens")
 _RATE_HALF = 5.1e-6  # five decimals of a single precision quotient
 _NO_MEAN = "builds before b9837 do not log verified drafts"
 _NO_POSITIONS = "the log gives them only rounded, at verbosity 4; /metrics counts them"
 _NO_TOKENS = "the line with the request's tokens (eval time) is not in front of it"
 _SINCE = "since the start"
-_SHOWN = 160
 _MOST_OPEN = 4096
 """Slots whose lines are kept until their request ends; a server has far fewer."""
+
+
+class _Undrafted(NamedTuple):
+    """Requests of a start without a draft, from before the log showed that the server speculates."""
+
+    requests: int = 0
+    emitted: int = 0
 
 
 class SpecReader:
@@ -66,7 +79,8 @@ class SpecReader:
 
     def __init__(self) -> None:
         self._tokens: dict[tuple[int, int] | None, int] = {}
-        self._drafts = False
+        self._speculates = False
+        self._before = _Undrafted()
         self._build: int | None = None
         self._served = False
 
@@ -80,14 +94,19 @@ class SpecReader:
             self._evaluated(parsed)
         elif log_lines.begins(message):
             self._tokens.clear()
-            self._drafts = False
+            self._speculates = False
+            self._before = _Undrafted()
             # A start has up to three such lines; the build stands in one of them, or in none.
             self._build = log_lines.build_in(message) or (None if self._served else self._build)
             self._served = False
         elif build := log_lines.build_in(message):
             self._build, self._served = build, False
+        elif _SPECULATES in message:
+            self._speculates = True
         elif "#calls(b,g,a) = " in message:
-            return _statistics(parsed)
+            found = _statistics(parsed)
+            self._speculates |= isinstance(found, Window)
+            return found
         elif parsed.slot is not None and _RELEASED.match(message):
             return self._released(parsed)
         return None
@@ -115,7 +134,7 @@ class SpecReader:
             steps = rounding.drafting_steps(accepted, drafted, length)
             if steps is None:
                 return _unreadable(line.message, f"no number of verified drafts has the mean length {length}")
-        self._drafts = True
+        self._speculates = True
         tokens = self._tokens.pop(line.slot, None)
         told = () if length is None else (_mean(float(length), "this request"),)
         return Window(
@@ -129,12 +148,15 @@ class SpecReader:
         tokens = self._tokens.pop(line.slot, None)
         if tokens is None:  # lines of a message of several have no slot; they stand right in front
             tokens = self._tokens.pop(None, None)
-        if tokens is None or not self._drafts:
+        if tokens is None:
+            return None
+        if not self._speculates:
+            self._before = _Undrafted(self._before.requests + 1, self._before.emitted + max(0, tokens - 1))
             return None
         return Window(
             at=line.at,
             counts=self._counts(tokens, 0, 0, (0, 0), "a request's log lines, which tell of no draft"),
-            line=line.message[:_SHOWN],
+            line=line.message[:LONGEST],
         )
 
     def _counts(
@@ -146,17 +168,24 @@ class SpecReader:
         if tokens is None:
             not_given |= {"steps": _NO_TOKENS, "emitted": _NO_TOKENS}
         exact = steps is not None and steps[0] == steps[1]
+        before, self._before = self._before, _Undrafted()  # each of their tokens took a step
+        if before.requests:
+            source += f", and the {before.requests:,} requests of this start before it, without a draft,"
         return AcceptanceCounts(
-            steps=None if tokens is None else max(tokens - 1 - accepted, steps[0] if steps else min(1, accepted), 0),
+            steps=None if tokens is None else before.emitted + _steps(tokens, accepted, steps),
             drafting_steps=steps[0] if steps is not None and exact else None,
             drafted=drafted,
             accepted=accepted,
-            emitted=None if tokens is None else max(0, tokens - 1),
+            emitted=None if tokens is None else before.emitted + max(0, tokens - 1),
             source=f"{source} of llama.cpp",
             between={"drafting_steps": steps} if steps is not None and not exact else {},
             not_given=not_given,
             meaning={"steps": STEPS_MEAN, **older_meaning(self._build)},
         )
+
+
+def _steps(tokens: int, accepted: int, drafting: tuple[int, int] | None) -> int:
+    return max(tokens - 1 - accepted, drafting[0] if drafting else min(1, accepted), 0)
 
 
 def _mean(value: float, scope: str, of: str = "") -> Told:
@@ -180,4 +209,4 @@ def _statistics(line: log_lines.Line) -> Window | Finding:
 
 def _unreadable(message: str, why: str) -> Finding:
     text = "".join(c if c.isprintable() else "?" for c in message)
-    return find(Code.LINES_UNREADABLE, f"{text[:_SHOWN]}{'…' if len(text) > _SHOWN else ''}: {why}")
+    return find(Code.LINES_UNREADABLE, f"{shortened(text)}: {why}")

@@ -7,7 +7,7 @@
 `version.py` asks an installation.
 """
 
+from draftworth.engines.placing import PLACEHOLDER
 from draftworth.engines.sglang.adapter import SGLang
-from draftworth.engines.sglang.command import PLACEHOLDER
 
 __all__ = ["PLACEHOLDER", "SGLang"]

@@ -1,5 +1,6 @@
 """What belongs to one algorithm of SGLang's: its draft, its three widths, its device, its scheduler."""
 
+import re
 from collections.abc import Iterator
 
 from draftworth.engines.base import Doubt
@@ -19,17 +20,21 @@ _PAGED_TREES: tuple[tuple[Span, tuple[str, ...]], ...] = (
     (Span((0, 5, 6), (0, 5, 12)), ("flashinfer", "fa3")),
     (Span((0, 5, 13)), ("flashinfer", "fa3", "triton")),
 )
+# `_handle_attention_backend_compatibility` runs before the check in every release read.
+_CHOSEN = "none is named, and SGLang chooses one by the model and the device"
 _EAGLE_NO_OVERLAP = Span((0, 4, 6), (0, 5, 10))
 _TREE_NO_OVERLAP = Span((0, 5, 11), (0, 5, 12))
 _OTHERS_NO_OVERLAP = Span((0, 5, 3), (0, 5, 13))
 _DFLASH_NO_DP = Span((0, 5, 11), (0, 5, 19))
 _ADAPTIVE = frozenset({"EAGLE", "EAGLE3", "NEXTN"})
+_WHOLE = re.compile(r"[+-]?\d{1,18}")
 _BFS_BREADTH = 10  # the default of ngram_max_bfs_breadth in every release read
 
 
 def doubts(arm: Arm) -> Iterator[Doubt]:
     """Return what one algorithm is known to do otherwise than an arm asks."""
     yield from _draft(arm)
+    yield from _impossible(arm)
     if arm.algorithm in EAGLE_FAMILY:
         yield from _widths(arm)
     if arm.algorithm == "NGRAM":
@@ -77,6 +82,22 @@ def _draft(arm: Arm) -> Iterator[Doubt]:
         )
 
 
+def _impossible(arm: Arm) -> Iterator[Doubt]:
+    for key in _WIDTHS:
+        value = (arm.speculation or {}).get(key)
+        if value is None or "$" in str(value):
+            continue
+        whole = _WHOLE.fullmatch(str(value))
+        if whole is None or int(value) < 1:
+            yield Doubt(
+                code="impossible_value",
+                severity="refused",
+                what=f"{key} {value} is {'below 1' if whole else 'no whole number'}: nothing can be drafted so",
+                fix=f"give {key} a whole number from 1 on",
+                since=ALL.words,
+            )
+
+
 def _widths(arm: Arm) -> Iterator[Doubt]:
     given = [key for key in _WIDTHS if (arm.speculation or {}).get(key) is not None]
     if given and len(given) < len(_WIDTHS):
@@ -89,7 +110,7 @@ def _widths(arm: Arm) -> Iterator[Doubt]:
             since=ALL.words,
         )
     steps, topk, width = (arm.whole(key) for key in _WIDTHS)
-    if steps is None or topk is None or width is None:
+    if steps is None or topk is None or width is None or min(steps, topk, width) < 1:
         return
     if topk == 1 and width != steps + 1:
         yield Doubt(
@@ -138,10 +159,11 @@ def _tree(arm: Arm, steps: int, topk: int, width: int) -> Iterator[Doubt]:
         return
     for span, taken in _PAGED_TREES:
         if span.holds(arm.release) and backend not in taken:
+            needs = f"eagle_topk {topk} with --page-size {page} needs the attention backend {' or '.join(taken)}"
             yield Doubt(
                 code="tree_paged",
-                severity="refused",
-                what=f"eagle_topk {topk} with --page-size {page} needs the attention backend {' or '.join(taken)}",
+                severity="refused" if backend else "note",
+                what=needs if backend else f"{needs}; {_CHOSEN}",
                 fix=f"eagle_topk = 1, or --page-size 1 or --attention-backend {taken[0]} in both arms",
                 since=span.words,
             )
@@ -159,12 +181,13 @@ def _ngram(arm: Arm) -> Iterator[Doubt]:
                 since=span.words,
             )
     breadth = arm.whole("ngram_max_bfs_breadth") or _BFS_BREADTH
-    page = arm.number("page_size")
-    if breadth > 1 and page is not None and page > 1 and arm.text("attention_backend") != "flashinfer":
+    page, backend = arm.number("page_size"), arm.text("attention_backend")
+    if breadth > 1 and page is not None and page > 1 and backend != "flashinfer":
+        needs = f"NGRAM's trees (ngram_max_bfs_breadth {breadth}) with --page-size {page} need flashinfer attention"
         yield Doubt(
             code="ngram_paged",
-            severity="refused",
-            what=f"NGRAM's trees (ngram_max_bfs_breadth {breadth}) with --page-size {page} need flashinfer attention",
+            severity="refused" if backend else "note",
+            what=needs if backend else f"{needs}; {_CHOSEN}",
             fix="ngram_max_bfs_breadth = 1, or --page-size 1 or --attention-backend flashinfer in both arms",
             since=Span((0, 5, 3)).words,
         )

@@ -9,6 +9,7 @@ arguments come before the `server_args=` line they belong to.
 import re
 
 from draftworth.engines.base import LogWarning, StartupFacts
+from draftworth.engines.phases import Phase
 from draftworth.engines.sglang import log_lines, phases, server_args
 from draftworth.engines.sglang.log_warnings import warning_in
 
@@ -55,7 +56,7 @@ class SGLangLogReader:
     def _forget(self) -> None:
         """Begin a start."""
         self._begun = self._printed = False
-        self._phase = phases.Phase(0, phases.FIRST)
+        self._phase = Phase(0, phases.FIRST)
         self._shown = phases.FIRST
         self._config: dict[str, str] = {}
         self._warnings: dict[tuple[str, str], LogWarning] = {}
@@ -82,7 +83,7 @@ class SGLangLogReader:
             warnings=tuple(self._warnings.values()),
         )
 
-    def _phase_after(self, message: str) -> tuple[phases.Phase, str]:
+    def _phase_after(self, message: str) -> tuple[Phase, str]:
         found = phases.phase_of(message)
         if found and found[0].stage >= self._phase.stage:
             return found

@@ -43,6 +43,7 @@ _FORMULAS = {
     _WIDTH: "N: configured tokens of a verify step, the root counted, as they are now",
 }
 _MEANING = {
+    "steps": releases.STEPS_MEAN,
     "drafting_steps": "verify calls; NGRAM's with nothing but filler are among them",
     "accepted": "emitted - verify calls: without what a stop or the length limit cut off",
     "emitted": "generated tokens - finished requests: a request retracted or ended before its first token shifts it",

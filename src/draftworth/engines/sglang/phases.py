@@ -1,30 +1,17 @@
 """What a starting SGLang is doing, in words for a person, from the lines it logs (read in 0.4.6 to 0.5.23)."""
 
 import re
-from typing import NamedTuple
+
+from draftworth.engines.phases import Phase, table, told_by
 
 FIRST = "starting Python"
 SERVING = "serving"
 SERVES = 5
 """The stage from which on a server serves."""
 
-
-class Phase(NamedTuple):
-    """A phase of a start.
-
-    Attributes:
-        stage: phases of a later stage never give way to one of an earlier stage; within a stage the last line counts.
-        words: what to show; a percentage goes behind.
-    """
-
-    stage: int
-    words: str
-
-
 # Tried in order on the message of a line; the first that matches at its beginning counts.
-_LINES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
-    (Phase(stage, words), re.compile(pattern, re.IGNORECASE))
-    for stage, words, pattern in (
+_LINES = table(
+    (
         (6, "stopping", r"(?:INFO:\s+)?Shutting down|Gracefully exiting|.*SIGTERM received"),
         (5, SERVING, r"The server is fired up and ready to roll"),
         (4, "answering a first request", r"(?:INFO:\s+)?(?:Application startup complete|Uvicorn running on)"),
@@ -36,15 +23,11 @@ _LINES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
         (3, "loading weights", r"Load weight (?:begin|end)"),
         (2, "starting the engine", r"Init torch distributed (?:begin|ends)"),
         (1, "reading the model's configuration", r"server_args=|Attention backend not|Using default HuggingFace"),
-    )
+    ),
+    re.IGNORECASE,
 )
 
 
 def phase_of(message: str) -> tuple[Phase, str] | None:
     """Return the phase a line tells of and the words to show, or None where it tells of none."""
-    for phase, pattern in _LINES:
-        match = pattern.match(message)
-        if match:
-            percent = match.groupdict().get("percent")
-            return phase, f"{phase.words}, {percent} %" if percent else phase.words
-    return None
+    return told_by(message, _LINES)

@@ -7,9 +7,12 @@ Read in the releases 0.4.6, 0.4.6.post5, 0.5.3 to 0.5.6, 0.5.9 to 0.5.14, 0.5.16
 """
 
 import math
-import re
 
-Release = tuple[int, int, int]
+from draftworth.engines import versions
+
+Release = versions.Release
+number = versions.number
+"""Returns a version's first three numbers, `0.5.12.post1` as (0, 5, 12); None where it is not one."""
 
 RATE_TOLD: Release = (0, 5, 4)
 """The first release read that tells an acceptance rate."""
@@ -20,6 +23,7 @@ VERIFY_CALLS: Release = (0, 5, 13)
 SGLEXT: Release = (0, 5, 19)
 """The first release read that answers `return_spec_tokens_details` (PR #33518)."""
 
+STEPS_MEAN = "verify calls: plain decode steps are counted nowhere, so draft coverage is 1 by construction"
 LENGTH = "tokens of verify steps / steps, one bonus token a step counted; over request-steps"
 RATE_OLD = "(accepted + steps) / (steps x N), 0.5.4 to 0.5.10: the bonus token counts, so nothing accepted gives 1 / N"
 RATE_NEW = "accepted / (steps x (N - 1)), 0.5.11 and later; N is configured, drafts may be shorter"
@@ -30,13 +34,6 @@ RATE_UNKNOWN = (
 _BY_ARITHMETIC = "; told by its length and N, the release is not known"
 _HALF = 0.005  # the log prints two decimals
 _EPSILON = 1e-9
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
-
-
-def number(version: str | None) -> Release | None:
-    """Return a version's first three numbers, `0.5.12.post1` as (0, 5, 12); None where it is not one."""
-    match = _VERSION.match(version or "")
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None
 
 
 def name(version: str | None) -> str:

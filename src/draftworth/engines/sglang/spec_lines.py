@@ -17,6 +17,7 @@ import re
 
 from draftworth.engines.base import Told, Window
 from draftworth.engines.sglang import log_lines, releases, server_args
+from draftworth.engines.shown import shortened
 from draftworth.findings import Code, Finding, find
 
 NEEDLES: tuple[bytes, ...] = (b"accept len: ", b"avg_spec_accept_length=", b"server_args=")
@@ -121,4 +122,4 @@ def _unreadable(message: str) -> Finding:
 
 def _shown(message: str) -> str:
     text = "".join(c if c.isprintable() else "?" for c in message)
-    return text if len(text) <= 160 else text[:160] + "…"  # noqa: PLR2004 - characters of a message
+    return shortened(text)

@@ -10,7 +10,7 @@ from typing import Any
 from draftworth.engines.base import Doubt, Planned, StartupFacts
 from draftworth.engines.trtllm import command as commands
 from draftworth.engines.trtllm import measuring, options, releases
-from draftworth.engines.trtllm.planned import settings_of
+from draftworth.engines.trtllm.planned import Settings, settings_of
 
 _ONE_MODEL = frozenset({"MTP", "Eagle", "Eagle3"})
 _NO_OVERLAP = frozenset({"NGram", "UserProvided", "User_Provided"})
@@ -30,8 +30,9 @@ def doubts(arm: Planned, facts: StartupFacts) -> tuple[Doubt, ...]:
     settings = settings_of(arm)
     spec, content = settings.speculation, settings.content
     found: list[Doubt] = []
-    if given and commands.FILE_KEY not in given:
+    if given and commands.file_of(given)[1] is None:
         found.append(_only_by_file(given))
+    found += _file(settings, given, facts.version)
     if _FORCED in arm.env:
         found.append(_forced(arm.env[_FORCED]))
     if spec:
@@ -63,6 +64,37 @@ def _only_by_file(given: Mapping[str, Any]) -> Doubt:
         what="trtllm-serve has no option that takes speculative_config; it comes from the YAML options file",
         fix=f"write a file with these lines and name it in {commands.FILE_KEY}:\n{options.written(dict(given))}",
     )
+
+
+def _file(settings: Settings, given: Mapping[str, Any], version: str | None) -> Iterator[Doubt]:
+    """Yield what is wrong with how the options file is named, and with the file itself."""
+    if commands.file_of(given) == (commands.ALIAS, settings.file) and releases.before(version, 1, 2) is not False:
+        yield Doubt(
+            code="option_of_later_release",
+            severity="note" if releases.parse(version) is None else "refused",
+            what=f"--{commands.ALIAS} is known to 1.2 and later",
+            fix=f"name the file in {commands.FILE_KEY}, which every release knows",
+            since="1.2 and later",
+        )
+    if settings.file is None:
+        return
+    fault = options.fault_in(settings.file)
+    if fault is not None:
+        yield Doubt(
+            code="options_unreadable",
+            severity="refused",
+            what=f"the options file is no YAML that a server could read: {fault}",
+            fix="mend that line",
+        )
+    elif settings.content is None:
+        here = options.is_here(settings.file)
+        yield Doubt(
+            code="options_not_read",
+            severity="note",
+            what=f"{settings.file} cannot be read from here"
+            + (": it holds YAML that this tool does not read" if here else ""),
+            fix="check yourself that it configures what this arm should measure",
+        )
 
 
 def _forced(value: str) -> Doubt:

@@ -5,12 +5,14 @@ answers by itself (`commands/serve.py`, 0.19 to 1.3.0rc); its other subcommands 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from draftworth.engines import layout
+from draftworth.engines.layout import Place
 
 _PROGRAM = "trtllm-serve"
 _MODULE = "tensorrt_llm.commands.serve"
 _OTHER = frozenset({"disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve", "embedding_serve", "grpc"})
-_SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "su", "runuser"})
+_SHELLS = layout.SHELLS | layout.USER_SWITCHES
 _SWITCHES = frozenset(
     {
         "--trust_remote_code",
@@ -26,28 +28,13 @@ _SWITCHES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the server's arguments are.
-
-    Attributes:
-        start: index of the first one (or of the shell string).
-        stop: index where another one can be put: behind the last, in front of a `--`.
-        script: the word at `start` is a shell string, and the arguments are somewhere inside it.
-    """
-
-    start: int
-    stop: int
-    script: bool = False
-
-
 def locate(words: Sequence[str]) -> Place | None:
     """Return where the server's arguments are in a command, or None where no word starts one."""
     for index, word in enumerate(words):
         if word.rsplit("/", 1)[-1] == _PROGRAM or (index and words[index - 1] == "-m" and word == _MODULE):
-            return _arguments(words, index + 1)
+            return _arguments(words, index)
         if word.startswith(f"-m{_MODULE}"):
-            return _arguments(words, index + 1)
+            return _arguments(words, index)
         if _is_shell_string(words, index):
             return Place(index, index + 1, script=True)
     return None
@@ -64,13 +51,13 @@ def positional(words: Sequence[str]) -> str | None:
     return None
 
 
-def _arguments(words: Sequence[str], start: int) -> Place | None:
+def _arguments(words: Sequence[str], program: int) -> Place | None:
+    start = program + 1
     following = words[start] if start < len(words) else ""
     if following in _OTHER:
         return None
     start += following == "serve"
-    stop = next((i for i in range(start, len(words)) if words[i] == "--"), len(words))
-    return Place(start, stop)
+    return layout.until_dashes(words, start, program)
 
 
 def _is_shell_string(words: Sequence[str], index: int) -> bool:

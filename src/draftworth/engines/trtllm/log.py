@@ -6,9 +6,9 @@ configuration `LLM Args:` (1.2 and later) and Uvicorn's line that the server is 
 """
 
 import re
-from typing import NamedTuple
 
 from draftworth.engines.base import LogWarning, StartupFacts
+from draftworth.engines.phases import Phase, table, told_by
 from draftworth.engines.trtllm import config_text, log_lines
 
 NEEDLES: tuple[bytes, ...] = (
@@ -32,15 +32,8 @@ _BACKEND = re.compile(r"Using LLM with (?P<backend>\w+) backend")
 _FIRST = "starting"
 _SERVES = 5
 
-
-class _Phase(NamedTuple):
-    stage: int
-    words: str
-
-
-_PHASES: tuple[tuple[_Phase, re.Pattern[str]], ...] = tuple(
-    (_Phase(stage, words), re.compile(pattern))
-    for stage, words, pattern in (
+_PHASES = table(
+    (
         (6, "stopping", r"(?:INFO:\s+)?Shutting down$"),
         (_SERVES, "serving", r"(?:INFO:\s+)?Application startup complete"),
         (4, "starting the HTTP server", r"(?:INFO:\s+)?(?:Started server process|Waiting for application startup)"),
@@ -104,7 +97,7 @@ class TRTLLMLogReader:
         self._forget()
 
     def _forget(self) -> None:
-        self._phase = _Phase(0, _FIRST)
+        self._phase = Phase(0, _FIRST)
         self._version: str | None = None
         self._backend: str | None = None
         self._config: dict[str, str] = {}
@@ -150,10 +143,9 @@ class TRTLLMLogReader:
         if backend := _BACKEND.match(message):
             self._backend = backend["backend"]
             self.starts = max(self.starts, 1)
-        for phase, pattern in _PHASES:
-            if pattern.match(message):
-                self._phase = phase if phase.stage >= self._phase.stage else self._phase
-                break
+        told = told_by(message, _PHASES)
+        if told and told[0].stage >= self._phase.stage:
+            self._phase = told[0]
         for code, pattern, advice, confounds in _WARNINGS:
             if pattern.match(message):
                 warning = LogWarning(code=code, line=message, advice=advice, confounds=confounds)

@@ -38,7 +38,7 @@ def doubts(settings: Settings, facts: StartupFacts) -> Iterator[Doubt]:
         yield Doubt(
             code="counts_not_known",
             severity="note",
-            what=f"{where} cannot be read from here; counts need {' and '.join(unknown)}",
+            what=f"counts need {' and '.join(unknown)} in {where}, which cannot be read here",
             fix="check that every arm's file has them",
         )
 

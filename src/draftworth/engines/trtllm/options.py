@@ -6,10 +6,13 @@ server reads it with a whole YAML parser.
 """
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from draftworth.engines.trtllm import yaml_faults
 
 FLAGS: tuple[str, ...] = ("--extra_llm_api_options", "--config")
 """The options that name the file; the last one in a command counts."""
@@ -43,6 +46,24 @@ def read_file(file: str) -> dict[str, Any] | None:
         return read(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def fault_in(file: str) -> str | None:
+    """Return where and why a file that can be read from here is no YAML (`spec.yaml, line 3: …`), or None."""
+    try:
+        path = Path(file)
+        found = yaml_faults.fault(path.read_bytes()) if path.stat().st_size <= _LARGEST else None
+    except (OSError, ValueError):
+        return None
+    return None if found is None else f"{file}, line {found.line:,}: {found.why}"
+
+
+def is_here(file: str) -> bool:
+    """Whether a file can be read from here, whatever it holds."""
+    try:
+        return Path(file).is_file() and os.access(file, os.R_OK)
+    except (OSError, ValueError):
+        return False
 
 
 def read(text: str) -> dict[str, Any] | None:

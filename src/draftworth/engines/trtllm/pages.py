@@ -194,7 +194,7 @@ def _lost(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     lost = max(grown, missing)
     if lost:
         yield find(
-            Code.METRICS_CUT,
+            Code.ITERATIONS_LOST,
             f"{lost:,} iterations between these are missing: the queue dropped them, or somebody else read them",
         )
 

@@ -67,7 +67,7 @@ def request_counts(stats: Sequence[Mapping[str, Any] | None], version: str | Non
     choices = [(index, choice) for index, item in told for choice in _choices(index, item)]
     values, reasons = _drafts([block for index, choice in choices if (block := _block(index, choice)) is not None])
     steps, emitted, why = _steps(told)
-    between: dict[str, tuple[int, int]] = {}
+    between: dict[str, tuple[int, int | None]] = {}
     if why is not None:
         reasons |= {"steps": why, "emitted": why}
     elif steps[0] == steps[1]:

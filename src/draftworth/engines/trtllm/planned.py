@@ -29,10 +29,9 @@ class Settings(NamedTuple):
 def settings_of(arm: Planned) -> Settings:
     """Return what an arm starts with; its options file is looked into where it can be read from here."""
     given = arm.speculation or {}
-    named = given.get(commands.FILE_KEY)
-    file = named if isinstance(named, str) else _file_in(arm)
+    file = commands.file_of(given)[1] or _file_in(arm)
     content = options.read_file(file) if file else None
-    speculation = {key: value for key, value in given.items() if key != commands.FILE_KEY}
+    speculation = commands.without_file(given)
     in_file = (content or {}).get("speculative_config")
     if not speculation and isinstance(in_file, dict):
         speculation = in_file

@@ -9,6 +9,7 @@ import math
 import re
 
 from draftworth.engines.base import Told, Window
+from draftworth.engines.shown import shortened
 from draftworth.engines.trtllm import log_lines
 from draftworth.findings import Code, Finding, find
 
@@ -43,7 +44,7 @@ class TRTLLMWindowReader:
         if told is None and "avg_decoded_tokens_per_iter=None" in message:
             return None
         if told is None:
-            shown = parsed.message if len(parsed.message) <= _SHOWN else parsed.message[:_SHOWN] + "…"
+            shown = shortened(parsed.message, _SHOWN)
             return find(Code.LINES_UNREADABLE, f"a line of TensorRT-LLM's speculation gate: {shown}")
         return Window(at=parsed.at, told=(told,), line=parsed.message)
 

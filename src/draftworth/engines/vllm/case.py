@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from draftworth.engines.base import Planned, StartupFacts
+from draftworth.engines.shown import shortened
 from draftworth.engines.vllm import flags as spelling
 from draftworth.engines.vllm import planned_flags, releases
 from draftworth.engines.vllm.releases import METHODS, Release
@@ -205,5 +206,4 @@ def _speculates(arm: Planned) -> str | None:
 
 def short(value: object) -> str:
     """Return a value as it can stand in a sentence."""
-    shown = str(value)
-    return shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
+    return shortened(str(value), _LONGEST)

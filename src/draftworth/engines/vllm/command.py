@@ -1,37 +1,29 @@
-"""Adds vLLM's flags to a command in whatever way the command carries them.
-
-A command is a sequence of words. vLLM's arguments are among them, inside the string of a `bash -c`, or where the
-person wrote `{speculative_args}`. Words put into a shell string are quoted for a shell, so they arrive as given.
-"""
+"""Adds vLLM's flags to a command, and finds the model it serves."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from draftworth.engines import shell
+from draftworth.engines import layout
+from draftworth.engines.placing import Placing
 from draftworth.engines.vllm import flags
-from draftworth.engines.vllm.layout import Place, locate
-from draftworth.errors import RefusedError, UsageError
-
-PLACEHOLDER = "{speculative_args}"
-"""Marks where flags go in a command that does not show it: a word of its own, outside quotes."""
-
-_WAY_OUT = f"put the vllm command itself into service.command, or write {PLACEHOLDER} where the flags should go"
-_SHOWN = 160  # characters of a command in a message
+from draftworth.engines.vllm.layout import locate
+from draftworth.errors import UsageError
 
 
-def with_args(command: Sequence[str], args: Sequence[str]) -> tuple[str, ...]:
-    """Return the command with further arguments for vLLM; a placeholder stays, behind them.
+def _locate(command: Sequence[str]) -> layout.Place | None:
+    """Return where vLLM's arguments are; a speculative flag shows it where no word says that vLLM starts."""
+    place = locate(command)
+    stop = flags.behind_speculation(command) if place is None else None
+    return place if stop is None else layout.Place(stop, stop)
 
-    Raises:
-        RefusedError: it cannot be told where arguments go.
-    """
-    if not args:
-        return tuple(command)
-    if _has_placeholder(command):
-        return _replaced(command, (*args, PLACEHOLDER))
-    return _inserted(command, args)
+
+_PLACING = Placing(engine="vLLM", program="vllm", server="vLLM", locate=_locate, ends_at_dashes=True)
+
+with_args = _PLACING.with_args
+"""Adds further arguments for vLLM to a command; a placeholder stays, behind them."""
+without_placeholder = _PLACING.without_placeholder
+"""Takes every placeholder out of a command."""
 
 
 def with_speculation(command: Sequence[str], config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -42,24 +34,7 @@ def with_speculation(command: Sequence[str], config: Mapping[str, Any]) -> tuple
         UsageError: the configuration is no JSON object with a `method` or a `model`.
     """
     words = ("--speculative-config", config_text(config))
-    present = flags.speculation_in(command, {})
-    if present:
-        raise RefusedError(
-            f"the command speculates already ({present}); take that out of service.command and make it an arm's "
-            "speculative_config"
-        )
-    if _has_placeholder(command):
-        return _replaced(command, words)
-    return _inserted(command, words)
-
-
-def without_placeholder(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the command with every placeholder taken out.
-
-    Raises:
-        RefusedError: a placeholder stands inside quotes or inside a longer word.
-    """
-    return _replaced(command, ()) if _has_placeholder(command) else tuple(command)
+    return _PLACING.with_speculation(command, words, flags.speculation_in(command, {}))
 
 
 def config_text(config: Mapping[str, Any]) -> str:
@@ -81,126 +56,12 @@ def model_in(command: Sequence[str]) -> str | None:
     for words in own_words(command):
         if words and not words[0].startswith("-"):
             return None if "$" in words[0] else words[0]
-        for index, word in enumerate(words):
-            name, equals, value = word.partition("=")
-            if name == "--model":
-                model = value if equals else "".join(words[index + 1 : index + 2])
-                return model if model and "$" not in model else None
+        model = layout.value_of(words, ("--model",))
+        if model is not None:
+            return model if model and "$" not in model else None
     return None
 
 
 def own_words(command: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield vLLM's own arguments, wherever in the command they are: up to a `--`, quotes removed."""
-    place = locate(command)
-    if place is None:
-        return
-    if not place.script:
-        yield command[place.start : place.stop]
-        return
-    try:
-        commands = shell.simple_commands(command[place.start])
-    except shell.ShellSyntaxError:
-        return
-    for words in commands:
-        yield from own_words([word.text for word in words])
-
-
-def _has_placeholder(command: Sequence[str]) -> bool:
-    return any(PLACEHOLDER in word for word in command)
-
-
-def _refused(command: Sequence[str], why: str = "it does not show where vLLM's arguments go") -> RefusedError:
-    shown = shlex.join(command)
-    if len(shown) > _SHOWN:
-        shown = shown[:_SHOWN] + "…"
-    return RefusedError(f"cannot add flags to the command `{shown}`: {why}; {_WAY_OUT}")
-
-
-def _replaced(command: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
-    place = locate(command)
-    result: list[str] = []
-    for index, word in enumerate(command):
-        if word == PLACEHOLDER:
-            result += words
-        elif PLACEHOLDER not in word:
-            result.append(word)
-        elif place and place.script and index == place.start:
-            result.append(_replaced_in_string(word, words))
-        else:
-            raise _misplaced()
-    return tuple(result)
-
-
-def _replaced_in_string(text: str, words: Sequence[str]) -> str:
-    edits: list[tuple[int, int, str]] = []
-    for command in _parsed(text):
-        place = locate([word.text for word in command])
-        for index, word in enumerate(command):
-            if word.raw == PLACEHOLDER:
-                edits.append((word.start, word.end, _quoted(words)))
-            elif PLACEHOLDER in word.text:
-                if not (place and place.script and index == place.start) or word.expands:
-                    raise _misplaced()
-                edits.append((word.start, word.end, shlex.quote(_replaced_in_string(word.text, words))))
-    for start, end, new in reversed(edits):
-        text = text[:start] + new + text[end:]
-    return text
-
-
-def _misplaced() -> RefusedError:
-    return RefusedError(f"{PLACEHOLDER} in service.command must stand as a word of its own, outside quotes")
-
-
-def _quoted(words: Sequence[str]) -> str:
-    return " ".join(word if word == PLACEHOLDER else shlex.quote(word) for word in words)
-
-
-def _parsed(text: str) -> list[list[shell.Word]]:
-    try:
-        return shell.simple_commands(text)
-    except shell.ShellSyntaxError as error:
-        raise _refused([text], f"its shell string has {error}, which this tool does not read") from error
-
-
-def _inserted(command: Sequence[str], words: Sequence[str]) -> tuple[str, ...]:
-    place = locate(command)
-    if place is None:
-        stop = flags.behind_speculation(command)
-        if stop is None:
-            raise _refused(command)
-        place = Place(stop, stop)
-    if not place.script:
-        return (*command[: place.stop], *words, *command[place.stop :])
-    text = command[place.start]
-    positional = command[place.start + 2 :]  # behind the string: $0, $1, …
-    if "--" in positional and ("$@" in text or "$*" in text):
-        raise _refused(command, "a `--` hides in its $@")
-    edited = _inserted_in_string(text, words)
-    if edited is None:
-        raise _refused(command)
-    return (*command[: place.start], edited, *command[place.stop :])
-
-
-def _inserted_in_string(text: str, words: Sequence[str]) -> str | None:
-    found: list[tuple[list[shell.Word], Place]] = []
-    for command in _parsed(text):
-        plain = [word.text for word in command]
-        place = locate(plain)
-        stop = flags.behind_speculation(plain) if place is None else None
-        if stop is not None:
-            place = Place(stop, stop)
-        if place is not None:
-            found.append((command, place))
-    if len(found) > 1:
-        raise _refused([text], f"it starts vLLM in {len(found)} places")
-    if not found:
-        return None
-    command, place = found[0]
-    if not place.script:
-        end = command[place.stop - 1].end
-        return f"{text[:end]} {_quoted(words)}{text[end:]}"
-    inner = command[place.start]
-    if inner.expands:
-        raise _refused([text], "it holds a shell string in double quotes with a $ in it")
-    edited = _inserted_in_string(inner.text, words)
-    return None if edited is None else text[: inner.start] + shlex.quote(edited) + text[inner.end :]
+    return layout.own_words(command, locate)

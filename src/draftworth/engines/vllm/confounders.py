@@ -1,5 +1,6 @@
 """Compares what two servers told at their start and names every difference beyond speculation itself."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -53,9 +54,12 @@ _NOTES: tuple[tuple[str, str], ...] = (
     ("version", "two releases of vLLM: nothing else of the comparison can be told from speculation"),
     ("runner", "V1 and V2 differ in speed, and their n-gram drafters draft other tokens"),
 )
+_SCHEDULER_LIMITS = "scheduler_limits_changed"
+_LIMITS_KEPT_SINCE = (0, 28)
+_RELEASE = re.compile(r"v?(\d+)\.(\d+)")
 _BROUGHT_BY_SPECULATION = {
     ASYNC_SCHEDULING_OFF: "vLLM brings this with {method} speculation; try the baseline with --no-async-scheduling",
-    "scheduler_limits_changed": "vLLM brings this with {method} speculation; it matters where prompts are long",
+    _SCHEDULER_LIMITS: "vLLM brings this with {method} speculation; it matters where prompts are long",
     "cuda_graphs_lowered": "{method} speculation can bring this",
 }
 
@@ -157,6 +161,8 @@ def _of_warnings(baseline: StartupFacts, variant: StartupFacts, named: set[str])
             continue
         if warning.code == RUNNER_V1 and "runner" in named:
             continue
+        if warning.code == _SCHEDULER_LIMITS and _limits_kept(variant if key in new else baseline):
+            continue
         if warning.code == ASYNC_SCHEDULING_OFF and (
             _async_off(baseline) == _async_off(variant) or "args.async_scheduling" in named
         ):
@@ -167,6 +173,16 @@ def _of_warnings(baseline: StartupFacts, variant: StartupFacts, named: set[str])
             variant=warning.line if key in new else _NOT_LOGGED,
             note=_warning_note(warning, variant if key in new else baseline),
         )
+
+
+def _limits_kept(facts: StartupFacts) -> bool:
+    """Whether the line about scheduled tokens changes nothing.
+
+    From 0.28.0 on (`config/vllm.py`, _set_max_num_scheduled_tokens) it names max_num_batched_tokens itself, which the
+    baseline has too.
+    """
+    match = _RELEASE.match(facts.version or "")
+    return match is not None and (int(match[1]), int(match[2])) >= _LIMITS_KEPT_SINCE
 
 
 def _confounding(facts: StartupFacts) -> dict[tuple[str, str], LogWarning]:

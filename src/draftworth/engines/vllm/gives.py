@@ -4,8 +4,7 @@ Read in the sources of 0.8.5 to 0.33.0: `v1/metrics/loggers.py`, `v1/spec_decode
 `engine/metrics.py` (with speculation until 0.9.2). Per-request figures since 0.29.0.
 """
 
-import re
-
+from draftworth.engines import versions
 from draftworth.engines.base import Given, Planned, StartupFacts
 from draftworth.engines.counts import FIELDS
 from draftworth.engines.vllm.per_request import measuring_args
@@ -32,13 +31,13 @@ def gives(arm: Planned, facts: StartupFacts) -> tuple[Given, ...]:
     if "--disable-log-stats" in words or facts.config.get("args.disable_log_stats") == "True":
         return tuple(Given(name=name, given=False, how=_NO_STATS) for name in FIELDS)
     speculates = arm.speculation is not None or (not arm.command and not arm.args and facts.speculating is not False)
-    number = _number(facts.version)
+    number = versions.number(facts.version)
     if arm.env.get("VLLM_USE_V1") == "0" and number is not None and number <= _LAST_V0:
         return tuple(_v0(name, speculates=speculates) for name in FIELDS)
     return tuple(_v1(name, number, facts.version, speculates=speculates) for name in FIELDS)
 
 
-def _v1(name: str, number: tuple[int, int, int] | None, version: str | None, *, speculates: bool) -> Given:
+def _v1(name: str, number: versions.Release | None, version: str | None, *, speculates: bool) -> Given:
     if name == "steps":
         old = number is not None and number < _RENAMED
         series = "time_per_output_token_seconds" if old else "inter_token_latency_seconds"
@@ -59,8 +58,3 @@ def _v0(name: str, *, speculates: bool) -> Given:
     if name in _V0_LOG and speculates:
         return Given(name=name, given=True, how='the log\'s "Speculative metrics" lines only; its counters add up sums')
     return Given(name=name, given=not speculates and name == "emitted", how=_V0_WHY if speculates else _V0_EMITTED)
-
-
-def _number(version: str | None) -> tuple[int, int, int] | None:
-    match = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version or "")
-    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else None

@@ -7,7 +7,9 @@ shows by the file name `gpu_model_runner.py` beside `Starting to load model` (V2
 
 import re
 
+from draftworth import redact
 from draftworth.engines.base import LogWarning, StartupFacts
+from draftworth.engines.phases import Phase
 from draftworth.engines.vllm import config_text, log_lines, phases
 from draftworth.engines.vllm.log_warnings import warning_in
 
@@ -16,19 +18,31 @@ _ENDS = re.compile(r"[\r\n]+")
 _ENGINE = re.compile(
     r"Initializing an? (?P<kind>V\d )?LLM engine \(v(?P<version>[^)]+)\) with config: (?P<config>.*)", re.DOTALL
 )
-_VERSION = re.compile(r"(?:.*█\s+|vLLM API server )version v?(?P<version>\d\S*)")
+_VERSION = re.compile(r"(?:.*█\s+|vLLM (?:API )?server )version v?(?P<version>\d[^\s,]*)")
 _ARGUMENTS = re.compile(r"(?:non-default )?args: (?P<args>.*)", re.DOTALL)
 _RUNNER = re.compile(r"(?P<v2>Using V2 Model Runner)|.*using the V1 model runner instead")
 _V1_FILE = re.compile(r"(?:gpu|cpu|xpu|tpu|hpu)_model_runner\.py")
 _KV_TOKENS = re.compile(r"(?:\w+ )?KV cache size: (?P<tokens>[\d,]+) tokens")
 
-
-_SECRET = re.compile(r"(?:^|[._])(?:api_?keys?|hf_token|password|secret)$", re.IGNORECASE)
+_FIGURES = re.compile(
+    r"(?:Engine \d+: )?Avg prompt throughput|(?:SpecDecoding|Speculative|DiffusionDecoding) metrics: "
+)
+_BANNER_LINES = 8
+"""Most lines between the two lines with a version that one start can begin with."""
+_SECRET = re.compile(
+    r"(?:api|access|secret|private|account|auth|encryption)[._-]?keys?(?:[._-]?id)?$|passw(?:or)?d$|passphrase$"
+    r"|secret$|credentials?$|authorization$"
+    r"|(?:auth|access|api|bearer|session|refresh|secret|security|hf|sas)[._-]?token$|(?:^|\.)token$",
+    re.IGNORECASE,
+)
 
 
 def _without_secrets(config: dict[str, str]) -> dict[str, str]:
-    """Hide the values vLLM prints of keys and passwords: configurations are stored and shown."""
-    return {key: "(hidden)" if _SECRET.search(key) and value != "None" else value for key, value in config.items()}
+    """Hide the values vLLM prints of keys, tokens and passwords: configurations are stored and shown."""
+    return {
+        key: redact.HIDDEN if _SECRET.search(key) and value != "None" else redact.text(value)
+        for key, value in config.items()
+    }
 
 
 class VLLMLogReader:
@@ -39,6 +53,7 @@ class VLLMLogReader:
 
     A log that is appended to holds several starts; the facts are those of the last. A start begins at vLLM's version
     banner, or, where the log level hid it, with the arguments or the configuration of an engine after one that served.
+    A second line of the same version is the same start only where next to nothing, and no figures, came in between.
     """
 
     def __init__(self) -> None:
@@ -49,7 +64,9 @@ class VLLMLogReader:
     def _forget(self) -> None:
         """Begin a start."""
         self._banner = False
-        self._phase = phases.Phase(0, phases.FIRST)
+        self._lines = 0
+        self._figures = False
+        self._phase = Phase(0, phases.FIRST)
         self._shown = phases.FIRST
         self._version: str | None = None
         self._runner: str | None = None
@@ -82,7 +99,7 @@ class VLLMLogReader:
             warnings=tuple(self._warnings.values()),
         )
 
-    def _phase_after(self, message: str) -> tuple[phases.Phase, str]:
+    def _phase_after(self, message: str) -> tuple[Phase, str]:
         found = phases.phase_of(message)
         if found and found[0].stage >= self._phase.stage:
             return found
@@ -91,11 +108,14 @@ class VLLMLogReader:
     def _take(self, line: log_lines.Line) -> None:
         message = line.message
         if self._begins_a_start(message):
-            # Releases that print both a banner and their version begin one start with two lines.
+            # A start may print both a banner and its version, close to each other.
             said = _VERSION.match(message)
             again = self._banner and self._phase.stage <= 1 and said and said["version"] == self._version
+            again = again and not self._figures and self._lines <= _BANNER_LINES
             self.starts += not again
             self._forget()
+        self._lines += 1
+        self._figures = self._figures or bool(_FIGURES.match(message))
         self._phase, self._shown = self._phase_after(message)
         warning = warning_in(line)
         if warning:
@@ -122,7 +142,7 @@ class VLLMLogReader:
 
     def _engine(self, line: re.Match[str]) -> None:
         self._version = line["version"]
-        found = config_text.flat(line["config"])
+        found = _without_secrets(config_text.flat(line["config"]))
         self._config |= found
         names = [key for key in found if key == "speculative_config" or key.startswith("speculative_config.")]
         if names:

@@ -55,6 +55,8 @@ _LAYOUT = Layout(
     per_position=PER_POSITION,
     gauges=frozenset(_V0_FORMULAS),
     rank_labels=("engine",),
+    together=(DRAFTING_STEPS, DRAFTED, ACCEPTED),
+    fixed_series=True,
     hint="does the URL lead to a vLLM started without --disable-log-stats?",
 )
 

@@ -1,8 +1,9 @@
 """Reads vLLM's JSON: its `/version` page, and answers that carry their figures of speculation.
 
 `{"version": "0.32.0"}` is the same in 0.8.5 (`entrypoints/openai/api_server.py`) and 0.33.0
-(`entrypoints/serve/instrumentator/basic.py`). Answers: see `per_request.py`. vLLM's `/server_info` is served in
-development mode only, and is not read.
+(`entrypoints/serve/instrumentator/basic.py`). Other servers have such a page too, so only the versions that vLLM has
+had, 0.x, are taken for its own. Answers: see `per_request.py`. vLLM's `/server_info` is served in development mode
+only, and is not read.
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 from draftworth.engines.base import PageFacts, Told
 from draftworth.engines.vllm.per_request import request_counts, request_stats
 
-_VERSION = re.compile(r"\d[\w.+!-]{0,60}")
+_VERSION = re.compile(r"0\.\d[\w.+!-]{0,60}")
 _FORMULAS = {
     "mean_acceptance_length": "1 + accepted / drafting steps; 1 where no step drafted",
     "draft_acceptance_rate": "accepted / drafted; 0 where nothing was drafted",

@@ -1,26 +1,13 @@
 """What a starting vLLM is doing, in words for a person, from the lines it logs (read in 0.32.0, older forms kept)."""
 
 import re
-from typing import NamedTuple
+
+from draftworth.engines.phases import Phase, table, told_by
 
 FIRST = "starting Python"
 SERVING = "serving"
 SERVES = 5
 """The stage from which on a server serves."""
-
-
-class Phase(NamedTuple):
-    """A phase of a start.
-
-    Attributes:
-        stage: phases of a later stage never give way to one of an earlier stage; within a stage the last line counts,
-            since workers load, compile and capture in an order that releases have changed.
-        words: what to show; a percentage goes behind.
-    """
-
-    stage: int
-    words: str
-
 
 _PERCENT = r".*?(?P<percent>\d{1,3})\s?%"
 
@@ -31,9 +18,8 @@ _COMPILING = (
 )
 
 # Tried in order on the message of a line; the first that matches at its beginning counts.
-_LINES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
-    (Phase(stage, words), re.compile(pattern, re.IGNORECASE))
-    for stage, words, pattern in (
+_LINES = table(
+    (
         (6, "stopping", r"\[shutdown\]|Shutting down$|(?:INFO:\s+)Shutting down"),
         (5, SERVING, r"(?:INFO:\s+)?Application startup complete"),
         (5, SERVING, r'INFO:\s+\S+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}'),
@@ -73,15 +59,11 @@ _LINES: tuple[tuple[Phase, re.Pattern[str]], ...] = tuple(
             r"non-default args|args: Namespace|Resolved architecture|.*version \d",
         ),
         (1, "reading the model's configuration", r"Using max model len|This model supports multiple tasks"),
-    )
+    ),
+    re.IGNORECASE,
 )
 
 
 def phase_of(message: str) -> tuple[Phase, str] | None:
     """Return the phase a line tells of and the words to show, or None where it tells of none."""
-    for phase, pattern in _LINES:
-        match = pattern.match(message)
-        if match:
-            percent = match.groupdict().get("percent")
-            return phase, f"{phase.words}, {percent} %" if percent else phase.words
-    return None
+    return told_by(message, _LINES)

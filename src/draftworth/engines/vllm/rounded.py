@@ -13,6 +13,8 @@ _HALF_OF_RATE = 0.0005
 _SLACK = 1e-9
 _TRIES = 30_000
 """Positions printed at each end of an interval before it is left as it is."""
+_SURELY_ZERO = 3_000
+"""Steps an accepted token in which a length's and a rate's decimals are zeros."""
 
 
 class Printed(NamedTuple):
@@ -38,28 +40,32 @@ class Solved(NamedTuple):
 
     Attributes:
         low: the fewest drafting steps.
-        high: the most.
+        high: the most; None where nothing bounds them.
         per_position: accepted tokens by position where only these fit, else None.
     """
 
     low: int
-    high: int
+    high: int | None
     per_position: tuple[int, ...] | None = None
 
 
-def solve(printed: Printed) -> Solved | None:
+def solve(printed: Printed, *, refused: bool) -> Solved | None:
     """Return every number of drafting steps that prints like this, as an interval; None where there is none.
 
-    A drafting step drafts at least one token and at most one a position. vLLM 0.14 and later take drafts that a grammar
-    refused out of `drafted` and count their steps on; where only such steps explain a line, more steps than drafted
-    tokens are allowed.
+    Args:
+        printed: the line.
+        refused: whether drafts that a grammar refused may be missing in `drafted`. A drafting step drafts at least one
+            token and at most one a position; with refused drafts a step can be left without any, so there may be more
+            steps than drafted tokens.
     """
-    least = max(1, -(-printed.drafted // len(printed.rates)))
     low, high = _interval(printed)
-    low = max(low, least)
-    within = _survivors(printed, low, min(high, printed.drafted))
-    if within is None and high < math.inf:
-        within = _survivors(printed, low, high)
+    low = max(low, 1, -(-printed.drafted // len(printed.rates)))
+    if not refused:
+        high = min(high, printed.drafted)
+    elif high == math.inf:
+        # Only zeros are printed: from some number on, every one fits.
+        return Solved(low, None) if _spans(printed, max(low, _SURELY_ZERO * printed.accepted)) else None
+    within = _survivors(printed, low, high)
     if within is None:
         return None
     first, last = within
@@ -80,6 +86,11 @@ def _interval(printed: Printed) -> tuple[int, float]:
         low = max(low, math.floor(printed.accepted / most))
         if fewest > 0:
             high = min(high, math.ceil(printed.accepted / fewest))
+    for position, text in enumerate(printed.rates, 1):
+        # What was accepted at a position was accepted at each one before it.
+        fewest = float(text) - _HALF_OF_RATE - _SLACK
+        if fewest > 0:
+            high = min(high, math.ceil(printed.accepted / position / fewest))
     return low, high
 
 

@@ -161,11 +161,15 @@ def draft_length(case: Case) -> Iterator[Remark]:
 
 
 def scheduler_limits(case: Case) -> Iterator[Remark]:
-    """Say where drafting takes tokens from the scheduler's step (0.20.2 to 0.25.0), or seats (0.33.0)."""
+    """Say where drafting takes tokens from the scheduler's step (0.20.2 to 0.25.0), or seats (0.33.0).
+
+    From 0.28.0 on every method logs `max_num_scheduled_tokens is set to …` (below 8192) though it names
+    max_num_batched_tokens itself: nothing is taken.
+    """
     seats, budget, k = case.number("max_num_seqs"), case.number("max_num_batched_tokens"), case.tokens
     if seats is None or budget is None or k is None or not case.since("0.20.2"):
         return
-    parallel = truth(case.key("parallel_drafting")) or case.method in ("dflash", "dspark")
+    parallel = truth(case.key("parallel_drafting")) or case.kind in ("dflash", "dspark")
     if not case.since("0.28.0"):
         slots = (k - 1 if parallel else 0) + (case.method == "draft_model")
         left = budget - slots * seats
@@ -185,13 +189,36 @@ def scheduler_limits(case: Case) -> Iterator[Remark]:
                 f"not {budget}",
                 f"set --max-num-batched-tokens to {budget + slots * seats} in this arm",
             )
-    elif case.since("0.33.0") and case.method == "dflash" and budget // (k + 1) < seats:
+    elif case.since("0.33.0") and case.method in ("dflash", "dspark"):
+        yield from _fewer_seats(case, case.number("max_num_active_seqs") or seats, budget, k)
+
+
+def _fewer_seats(case: Case, seats: int, budget: int, k: int) -> Iterator[Remark]:
+    """Say where a step has not room enough for the draft's queries of every request (0.33.0, `num_lookahead_tokens`).
+
+    dflash drafts with k + 1 queries a request. dspark does with k, and with k + 1 where the draft's config.json says
+    `sample_from_anchor: false`, which a command does not show.
+    """
+    most = k + 1
+    fewest = k if case.method == "dspark" else most
+    if budget <= fewest:
         yield Remark(
             "scheduler_limits",
-            "changed",
-            f"dflash needs {k + 1} tokens a request in a step of {budget}: at most {budget // (k + 1)} requests run at "
-            f"once, not {seats}",
-            f"set --max-num-batched-tokens to {seats * (k + 1)} or more in both arms",
+            "refused",
+            f"{case.method} needs more than {fewest} tokens in a step; max_num_batched_tokens is {budget}",
+            f"set --max-num-batched-tokens to {seats * most} or more in both arms",
+        )
+    elif budget // most < seats:
+        certain = budget // fewest < seats
+        also = "" if fewest == most else f", {most} with sample_from_anchor = false"
+        run = str(budget // fewest if certain else seats)
+        run += f" ({budget // most} with sample_from_anchor = false)" if budget // most != int(run) else ""
+        yield Remark(
+            "scheduler_limits",
+            "changed" if certain else "note",
+            f"{case.method} needs {fewest} tokens a request{also} in a step of {budget}: at most {run} requests run at "
+            + (f"once, not {seats}" if certain else "once"),
+            f"set --max-num-batched-tokens to {seats * most} or more in both arms",
         )
 
 

@@ -4,6 +4,8 @@ Read in `v1/spec_decode/utils.py` (`is_spec_decode_supported`, `is_spec_decode_u
 `v1/sample/rejection_sampler.py`, `v1/sample/logits_processor` (`build_logitsprocs`), `v1/engine/processor.py`
 (`_validate_supported_sampling_params`) and `sampling_params.py` (`_validate_spec_decode`). Greedy and random sampling,
 top_k and top_p work in all of them, and so do structured outputs from 0.9.2 on.
+
+Each parameter is a remark of its own: what is done with it changed in other releases than for its neighbours.
 """
 
 from collections.abc import Iterator
@@ -38,14 +40,14 @@ def refused_requests(case: Case) -> Iterator[Remark]:
     elif case.since("0.11.2") and truth(case.flags.get("async_scheduling")):
         refused = _PENALTIES | _STRUCTURED | {"bad_words"}
         beside = "speculation under --async-scheduling"
-    names = sorted(case.sampling & refused)
-    if names:
+    for name in sorted(case.sampling & refused):
         yield Remark(
             "sampling_refused",
             "refused",
-            f"beside {beside}, requests that set {_listed(names)} are answered with an error"
-            + (" (min_tokens above 1)" if "min_tokens" in names else ""),
-            "leave them out of the requests of every arm",
+            f"beside {beside}, requests that set {name}{' above 1' if name == 'min_tokens' else ''} are answered with "
+            "an error",
+            "leave it out of the requests of every arm",
+            name,
         )
     if case.release == (0, 28, 0) and truth(case.key("enable_adaptive_verification")) and "logprobs" in case.sampling:
         yield Remark(
@@ -60,13 +62,14 @@ def not_drafted(case: Case) -> Iterator[Remark]:
     """Name parameters whose requests are answered without drafting (n-gram and suffix, up to 0.11.2)."""
     if case.kind not in ("ngram", "suffix") or case.since("0.14.1") or case.engine_v0:
         return
-    names = sorted(case.sampling & (_PENALTIES | {"min_p", "logprobs"}))
-    if names:
+    for name in sorted(case.sampling & (_PENALTIES | {"min_p", "logprobs"})):
+        later = "" if name == "min_p" else ", or use vLLM 0.14.1 or later"
         yield Remark(
             "sampling_not_drafted",
             "changed",
-            f"requests that set {_listed(names)} are answered without drafting: they measure no speculation",
-            "leave them out of the requests of every arm, or use vLLM 0.14.1 or later for logprobs and penalties",
+            f"requests that set {name} are answered without drafting: they measure no speculation",
+            f"leave it out of the requests of every arm{later}",
+            name,
         )
 
 
@@ -75,22 +78,21 @@ def ignored(case: Case) -> Iterator[Remark]:
     if not case.speculates or case.since("0.14.1") or case.engine_v0:
         return
     if case.since("0.11.2"):
-        names = sorted(case.sampling & {"min_p", "logit_bias", "min_tokens"})
+        skipped = {"min_p", "logit_bias", "min_tokens"}
         how = "not applied at all (the start warns)"
     else:
         skipped = {"logit_bias", "min_tokens", "bad_words", "allowed_token_ids"}
         # n-gram requests with these do not draft, so there is nothing they could miss.
         skipped |= set() if case.kind == "ngram" else {"min_p", *_PENALTIES}
         skipped |= set() if case.since("0.9.2") else _STRUCTURED
-        names = sorted(case.sampling & skipped)
         how = "not applied where tokens are drafted"
-    if names:
-        verb = "is" if len(names) == 1 else "are"
+    for name in sorted(case.sampling & skipped):
         yield Remark(
             "sampling_ignored",
             "changed",
-            f"beside speculation, {_listed(names)} of a request {verb} {how}: the text differs from the baseline's",
-            "leave them out of the requests of every arm",
+            f"beside speculation, {name} of a request is {how}: the text differs from the baseline's",
+            "leave it out of the requests of every arm",
+            name,
         )
 
 
@@ -103,10 +105,6 @@ def several_answers(case: Case) -> Iterator[Remark]:
             "answers to n > 1 carry no per-request figures of speculation; the server's totals stand",
             "send single requests where every request's own acceptance matters",
         )
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 RULES: tuple[Rule, ...] = (refused_requests, not_drafted, ignored, several_answers)

@@ -7,6 +7,11 @@
   as in 0.9.2, with tokens a second.
 - `DiffusionDecoding metrics:` of diffusion models (0.24.0 to 0.33.0): a window of other things.
 
+From 0.14.1 on (not in 0.11.2; `v1/core/sched/scheduler.py`, `make_spec_decoding_stats`) drafted tokens that a grammar
+refused are taken out of the drafted ones while their step is counted, so there can be more steps than drafted tokens.
+Nothing in a log says whether a request's answer had a grammar: unless the log shows a release up to 0.11.2, or is in
+the older layout, that is allowed for.
+
 A window is what happened since the last such line; idle servers print none. Each data-parallel engine prints its own
 lines, without its number; 0.11 and later can add them up first. V1's two meanings of the length are told apart by the
 rates by position, whose sum is accepted / drafts. A line without positions was cut off.
@@ -16,7 +21,9 @@ import math
 import re
 from typing import NamedTuple
 
+from draftworth.engines import versions
 from draftworth.engines.base import AcceptanceCounts, Told, Window
+from draftworth.engines.shown import shortened
 from draftworth.engines.vllm import log_lines
 from draftworth.engines.vllm.rounded import Printed, Solved, solve
 from draftworth.findings import Code, Finding, find
@@ -59,12 +66,14 @@ _DIFFUSION_FIGURES = {
     "positions": ("Canvas positions evaluated", "canvas positions, every one anew in each denoising step"),
 }
 _VERSIONS = (
-    re.compile(r"(?:.*█\s+|vLLM API server )version v?(?P<version>\d\S{0,60})"),
+    re.compile(r"(?:.*█\s+|vLLM (?:API )?server )version v?(?P<version>\d[^\s,]{0,60})"),
     re.compile(r"Initializing an? (?:V\d )?LLM engine \(v(?P<version>[^)]{1,60})\)"),
 )
+_ARGUMENTS = re.compile(r"(?:non-default )?args: (?:Namespace\(|\{)")
+_NONE_REFUSED = (0, 11, 2)
+"""The last release that was read whose drafted tokens are all counted, refused by a grammar or not."""
 _MOST_POSITIONS = 512
 _HALFWAY = 0.5
-_SHOWN = 160
 
 _ONLY_DRAFTING = "the line tells only of steps that drafted"
 _SEVERAL_FIT = "told only as rounded rates, and several rows of counts fit them"
@@ -93,7 +102,7 @@ class VLLMWindowReader:
 
     def take(self, line: str) -> Window | Finding | None:
         """Take one line as it stands in the file. Never raises."""
-        if not any(sign in line for sign in (*_SIGNS, "ersion", "LLM engine (v", '"MESSAGE"')):
+        if not any(sign in line for sign in (*_SIGNS, "ersion", "LLM engine (v", "args: ", '"MESSAGE"')):
             return None
         parsed = log_lines.parse(line)
         message = parsed.message
@@ -115,6 +124,9 @@ class VLLMWindowReader:
         return find(Code.LINES_UNREADABLE, f"cannot be read: {_shown(told)}") if start == 0 else None
 
     def _note_version(self, message: str) -> None:
+        """Note the lines that begin a start: its totals begin anew."""
+        if _ARGUMENTS.match(message):
+            self._totals = None
         for pattern in _VERSIONS:
             if match := pattern.match(message):
                 self._version, self._totals = match["version"], None
@@ -131,12 +143,19 @@ class VLLMWindowReader:
         if len(rates) > _MOST_POSITIONS:
             return find(Code.LINES_UNREADABLE, f"{len(rates)} positions: {_shown(line)}")
         bonus = _bonus(match["length"], rates) if older else 1
-        counts = self._window_counts(match, rates, bonus)
+        counts = self._window_counts(match, rates, bonus, refused=not older and self._may_refuse())
         if counts is None:
             return find(Code.COUNTS_CONTRADICT, f"no number of drafting steps gives these figures: {_shown(line)}")
         return Window(counts=counts, told=_told(match, rates, bonus), line=line)
 
-    def _window_counts(self, match: re.Match[str], rates: tuple[str, ...], bonus: int) -> AcceptanceCounts | None:
+    def _may_refuse(self) -> bool:
+        """Whether drafts that a grammar refused may be missing in the drafted tokens."""
+        number = versions.number(self._version)
+        return number is None or number > _NONE_REFUSED
+
+    def _window_counts(
+        self, match: re.Match[str], rates: tuple[str, ...], bonus: int, *, refused: bool
+    ) -> AcceptanceCounts | None:
         """Return the counts of a line; None where its figures cannot be of any."""
         accepted, drafted, length = int(match["accepted"]), int(match["drafted"]), match["length"]
         not_given = {"steps": _ONLY_DRAFTING, "emitted": _ONLY_DRAFTING}
@@ -147,7 +166,7 @@ class VLLMWindowReader:
             solved = None
             not_given["drafting_steps"] = _REFUSED
         else:
-            solved = solve(Printed(accepted, drafted, length, bonus, rates))
+            solved = solve(Printed(accepted, drafted, length, bonus, rates), refused=refused)
             if solved is None:
                 return None
         exact = solved is not None and solved.low == solved.high
@@ -263,4 +282,4 @@ def _finite(text: str) -> bool:
 
 def _shown(text: str) -> str:
     text = " ".join("".join(c if c.isprintable() else "?" for c in text).split())
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return shortened(text)
