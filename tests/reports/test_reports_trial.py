@@ -113,9 +113,22 @@ def test_the_terminal_says_what_the_ratio_means(metric: str, words: str) -> None
     assert f"  {words}" in verdict_lines(trial(metric=metric))
 
 
-@pytest.mark.parametrize("name", ["demo_trial", "h200_moe_trial"])
-def test_records_of_the_first_version_still_render(name: str) -> None:
-    record = read(DATA / name)
+OLD = Path(__file__).parent / "data" / "demo_trial"
+
+
+def test_the_readmes_excerpt_is_of_the_stored_demo() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = report(read(DATA / "demo_trial"))
+    rows = re.findall(r"^> \| (?:all|coding|editing|explanation|math|structured) .*$", readme, re.MULTILINE)
+    assert len(rows) == 6
+    for row in rows:
+        name, base, other, ratio = (cell.strip() for cell in row.removeprefix("> |").split("|")[:4])
+        assert f"| {base} | {other} | {ratio} |" in text, name
+
+
+@pytest.mark.parametrize("folder", [OLD, DATA / "h200_moe_trial"], ids=lambda path: path.name)
+def test_records_of_the_first_version_still_render(folder: Path) -> None:
+    record = read(folder)
     assert record.schema_version == 1
     text = report(record)
     assert table(text, "| | baseline")[0][0] == "**TPOT, ms** (judged)"
@@ -124,7 +137,7 @@ def test_records_of_the_first_version_still_render(name: str) -> None:
     assert TRIAL_PLOT not in text
     assert trial_plot(record) is None
     assert show_lines(record, DATA)[1].startswith("Verdict: faster")
-    before = (DATA / name / "report.md").read_text(encoding="utf-8")
+    before = (folder / "report.md").read_text(encoding="utf-8")
     for ratio in re.findall(r"\d\.\d{3} \(\d\.\d{3} to \d\.\d{3}\)", before):
         assert ratio in text
     starts = re.findall(r"^\| (?:baseline|ngram-5) \| vllm .*$", before, re.MULTILINE)

@@ -160,8 +160,8 @@ def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Pr
     owner = owner_of(config.url, access)
     if owner is not None and owner != config.service.engine:
         raise UsageError(
-            f'service.engine is "{config.service.engine}" and the server at {config.url} says that it is "{owner}": set '
-            f'service.engine = "{owner}"'
+            f'service.engine is "{config.service.engine}" and the server at {config.url} says that it is "{owner}": '
+            f'set service.engine = "{owner}"'
         )
     if config.service.model is not None and config.service.model not in served:
         raise UsageError(f"service.model: {config.service.model!r} is not served; the service has: {', '.join(served)}")
