@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
@@ -7,6 +8,7 @@ from draftworth.engines import CHOICES, engine
 from draftworth.engines.base import Engine
 from draftworth.engines.vllm import VLLM
 from draftworth.errors import UsageError
+from draftworth.trials.config import EngineName
 
 
 def test_every_choice_builds_an_engine_of_that_name() -> None:
@@ -34,3 +36,8 @@ def test_naming_the_choices_imports_no_engine_and_building_one_no_metrics_parser
     )
     path = [p for p in sys.path if p]
     subprocess.run([sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}\n{code}"], check=True)
+
+
+def test_a_trials_file_takes_every_engine_and_no_two_are_told_by_one_owner() -> None:
+    assert get_args(EngineName) == CHOICES
+    assert len({engine(name).owner for name in CHOICES}) == len(CHOICES)

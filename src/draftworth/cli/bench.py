@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import DraftworthError, UsageError
 
 if TYPE_CHECKING:
@@ -62,12 +63,9 @@ def bench(
     slo_e2e_ms: Annotated[float | None, Parameter(help="Goodput: most milliseconds to the end.")] = None,
     token_timeout: Annotated[float, Parameter(help="Seconds without any event until a request has failed.")] = 120.0,
     failed_share: Annotated[float, Parameter(help="Share of failed requests above which it ends.")] = 0.1,
-    api_key_env: Annotated[str | None, Parameter(help="The variable that holds the API key.")] = None,
-    header: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out."),
-    ] = None,
-    ca_file: Annotated[Path | None, Parameter(help="PEM file of a private certificate authority.")] = None,
+    api_key_env: ApiKeyEnv = None,
+    header: Headers = None,
+    ca_file: CaFile = None,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
     ] = False,

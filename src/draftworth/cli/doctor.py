@@ -9,6 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import EXIT_DONE, EXIT_REFUSED, UsageError
 
 _RELEASE = re.compile(r"[vb]?\d[\w.+!-]*")
@@ -43,12 +44,9 @@ def doctor(
         str | None, Parameter(help="Judge by this release of the engine, e.g. before an upgrade.")
     ] = None,
     engine: Annotated[str | None, Parameter(help="vllm, sglang, llamacpp or trtllm; default: recognised.")] = None,
-    api_key_env: Annotated[str | None, Parameter(help="The variable that holds the API key.")] = None,
-    header: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out."),
-    ] = None,
-    ca_file: Annotated[Path | None, Parameter(help="PEM file of a private certificate authority.")] = None,
+    api_key_env: ApiKeyEnv = None,
+    header: Headers = None,
+    ca_file: CaFile = None,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
     ] = False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,12 +40,9 @@ def metrics(
         bool, Parameter(help="Add the windows of every start in a log, not only of the last.", negative="")
     ] = False,
     only: Annotated[str | None, Parameter(help="Of a log: only lines that hold this text, e.g. pid=812.")] = None,
-    api_key_env: Annotated[str | None, Parameter(help="The variable that holds the API key.")] = None,
-    header: Annotated[
-        list[str] | None,
-        Parameter(negative="", help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out."),
-    ] = None,
-    ca_file: Annotated[Path | None, Parameter(help="PEM file of a private certificate authority.")] = None,
+    api_key_env: ApiKeyEnv = None,
+    header: Headers = None,
+    ca_file: CaFile = None,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="One JSON document; with --watch one a line.")
     ] = False,

@@ -6,13 +6,23 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from draftworth.cli import STDIN
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
     from draftworth.bench.base import Access
+
+ApiKeyEnv = Annotated[str | None, Parameter(help="The variable that holds the API key.")]
+Headers = Annotated[
+    list[str] | None,
+    Parameter(negative="", help="A further header, `Name: value`; `Name: $VARIABLE` keeps a secret out."),
+]
+CaFile = Annotated[Path | None, Parameter(help="PEM file of a private certificate authority.")]
+"""What lets a reader in, the same in every verb that reads a server."""
 
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _FIRST_SHOWN_S, _EVERY_S = 1.0, 0.5

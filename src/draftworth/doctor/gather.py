@@ -16,6 +16,7 @@ from draftworth.readings.log import read_log
 from draftworth.readings.server import find_server, read_server
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.load import AnyTrial, load
+from draftworth.trials.planned import planned_arms
 
 OnBlock = Callable[[int], None]
 
@@ -95,27 +96,13 @@ def gather_trial(gathered: Gathered, path: Path, *, access: Access | None = None
     gathered.engine = gathered.engine if named is None else named
     if isinstance(config, TrialConfig):
         adapter = engine_named(config.service.engine)
-        gathered.arms += arms_of(config, adapter)
+        service = config.service
+        speculates = adapter.speculation_in(service.command, service.env)
+        command = service.command if speculates else adapter.without_placeholder(service.command)
+        gathered.arms += planned_arms(config, command)
         gathered.versions.append(("the command", adapter.version_of(config.service.command, config.service.env)))
     if look:
         _look(gathered, config, access)
-
-
-def arms_of(config: TrialConfig, adapter: Engine) -> list[Planned]:
-    """Return a trial's arms as they are examined, the baseline first."""
-    service = config.service
-    speculates = adapter.speculation_in(service.command, service.env)
-    command = service.command if speculates else adapter.without_placeholder(service.command)
-    return [
-        Planned(
-            name=arm.name,
-            command=command,
-            env={**service.env, **arm.env},
-            speculation=arm.speculative_config,
-            args=arm.args,
-        )
-        for arm in (config.baseline, *config.variants)
-    ]
 
 
 def _look(gathered: Gathered, config: AnyTrial, access: Access | None) -> None:

@@ -27,7 +27,7 @@ def answers_counts(
         try:
             engine.request_counts([one], version)
         except MeasureError as error:
-            wrong.append(f"document {number}: {error}")
+            wrong.append(f"answer {number}: {error}")
         else:
             kept.append(one)
     try:

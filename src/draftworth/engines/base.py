@@ -235,6 +235,10 @@ class Engine(Protocol):
     """The name for a person: `vLLM`."""
     version: str | None
     """The engine's version where it is known; it names the source of counts and decides what a figure means."""
+    owner: str
+    """What it writes as the owner of its models in `/v1/models`."""
+    joins_chunks: bool
+    """Whether `read_page` takes answers and joins the chunks of one stream; else `request_stats` reads answers."""
     default_port: int
     """The port it listens on where its command names none."""
     scores: bool

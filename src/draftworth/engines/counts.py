@@ -147,6 +147,13 @@ _FORMULAS: dict[str, tuple[str, str, int, str]] = {
 }
 FIGURES: tuple[str, ...] = tuple(_FORMULAS)
 """Every derived figure's name."""
+WORDS: dict[str, str] = {
+    "coverage": "draft coverage",
+    "acceptance_rate": "acceptance rate",
+    "length_per_drafting_step": "acceptance length per drafting step",
+    "length_per_step": "acceptance length per step",
+}
+"""The same for a person."""
 _AT_MOST_ONE = frozenset({"coverage", "acceptance_rate"})
 
 

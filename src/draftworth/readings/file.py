@@ -63,8 +63,7 @@ def read_file(
         on_block: takes the bytes of a log read so far.
 
     Raises:
-        UsageError: it cannot be read or is of no known engine.
-        MeasureError: a page contradicts itself, or shows several engines.
+        UsageError: it cannot be read, is of no known engine or of several, or all of it contradicts itself.
     """
     source = str(path or "standard input")
     with opened(path) as file:

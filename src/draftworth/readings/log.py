@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, cast
 
+from draftworth import redact
 from draftworth.engines import CHOICES, engine
 from draftworth.engines.base import Engine, LogReader, Window, WindowReader
 from draftworth.engines.counts import Sum
@@ -243,10 +244,12 @@ class _Log:
     def reading(self, source: str, size: int, others: Sequence[str], failed: str | None) -> Reading:
         self._read_waiting()
         facts = self.reader.facts()
+        said = tuple(one.model_copy(update={"line": redact.text(one.line)}) for one in facts.warnings)
+        facts = facts.model_copy(update={"warnings": said})
         counts = None if self.together else self.total.total()
         findings = [
-            find(code, f"{self.many[code]:,} line{'s' * (self.many[code] > 1)}: {'; '.join(said)}")
-            for code, said in self.problems.items()
+            find(code, f"{self.many[code]:,} line{'s' * (self.many[code] > 1)}: {'; '.join(examples)}")
+            for code, examples in self.problems.items()
         ]
         if self.together:
             names = ", ".join(sorted(self.together))
@@ -261,7 +264,7 @@ class _Log:
         if self.seen > len(self.kept):
             findings.append(find(Code.WINDOWS_NOT_LISTED, f"the newest {len(self.kept):,} of {self.seen:,} are listed"))
         if failed:
-            findings.append(find(Code.START_FAILED, failed))
+            findings.append(find(Code.START_FAILED, redact.text(failed)))
         elif not self.seen:
             findings.append(find(Code.NO_SPECULATION_SEEN, f"{self.lines:,} lines of {self.engine.title} were read"))
         if others:

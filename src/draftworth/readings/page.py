@@ -131,7 +131,7 @@ def read_json(text: str, source: str, *, name: str | None = None) -> Reading:
     documents = _documents(text, source)
     for one in [name] if name else CHOICES:
         adapter = engine(one)
-        whole = [documents] if adapter.name in _JOINS_CHUNKS and len(documents) > 1 else documents
+        whole = [documents] if adapter.joins_chunks and len(documents) > 1 else documents
         pages, wrong = _answers(adapter, documents) or _read_pages(adapter, whole)
         if not pages and whole is not documents:
             pages, wrong = _read_pages(adapter, documents)
@@ -167,10 +167,6 @@ def _swapped(adapter: Engine, old: MetricsSnapshot, new: MetricsSnapshot) -> str
     return "; are the two pages in the wrong order? The earlier one belongs behind --since" if counts.steps else ""
 
 
-_JOINS_CHUNKS = frozenset({"vllm"})
-"""Engines whose page reader takes answers itself, since it joins the chunks of one stream."""
-
-
 def _last_of_each(documents: Iterable[Any]) -> list[Any]:
     """Return the last document of each answer: chunks of one stream have its id, and the last tells what it came to."""
     found: dict[object, Any] = {}
@@ -188,7 +184,7 @@ def _answers(adapter: Engine, documents: Sequence[Any]) -> tuple[list[PageFacts]
 
     Answers may stand one a document, or several in a list.
     """
-    if adapter.name in _JOINS_CHUNKS:
+    if adapter.joins_chunks:
         return None
     flat = _last_of_each(one for each in documents for one in (each if isinstance(each, list) else [each]))
     stats = [adapter.request_stats(one) if isinstance(one, dict) else None for one in flat]

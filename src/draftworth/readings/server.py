@@ -15,8 +15,6 @@ from draftworth.readings.page import engine_of, of_snapshot
 
 _TIMEOUT = 10.0
 _PAGES = ("/prometheus/metrics", "/metrics", "/server_info", "/props", "/health", "/v1/models")
-_OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "tensorrt_llm": "trtllm"}
-"""What engines write as the owner of their models in `/v1/models`."""
 
 
 @dataclass(slots=True)
@@ -131,7 +129,8 @@ def _models(base: str, access: Access) -> tuple[tuple[str, ...], str | None]:
         entries = [entry for entry in json.loads(text)["data"] if isinstance(entry, dict)]
     except (MeasureError, ValueError, KeyError, TypeError, RecursionError):
         return (), None
-    owners = [known for entry in entries if (known := _OWNERS.get(str(entry.get("owned_by"))))]
+    engines = {engine(one).owner: one for one in CHOICES}
+    owners = [known for entry in entries if (known := engines.get(str(entry.get("owned_by"))))]
     return tuple(str(entry["id"]) for entry in entries if "id" in entry), next(iter(owners), None)
 
 

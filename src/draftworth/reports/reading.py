@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from draftworth.engines.base import AcceptanceCounts, Told, Window
-from draftworth.engines.counts import FIELDS, Figure, figure, figures
+from draftworth.engines.counts import FIELDS, WORDS, Figure, figure, figures
 from draftworth.readings.base import Reading
 from draftworth.reports.words import NONE, cell, number, percent, plural, share
 
@@ -14,12 +14,6 @@ NAMES = {
     "accepted": "accepted tokens",
     "accepted_per_position": "accepted by position",
     "emitted": "emitted tokens",
-}
-FIGURE_NAMES = {
-    "coverage": "draft coverage",
-    "acceptance_rate": "acceptance rate",
-    "length_per_drafting_step": "acceptance length per drafting step",
-    "length_per_step": "acceptance length per step",
 }
 _SHARES = frozenset({"coverage", "acceptance_rate"})
 _NEWEST = 10
@@ -62,7 +56,7 @@ def _size(size: int) -> str:
 
 def counts_lines(counts: AcceptanceCounts) -> list[str]:
     """Return raw counts, positions and derived figures, each with why it is missing or what it is made of."""
-    width = max(map(len, FIGURE_NAMES.values()))
+    width = max(map(len, WORDS.values()))
     found = [f"Counts: {counts.source}"]
     for name in FIELDS:
         value = getattr(counts, name)
@@ -75,7 +69,7 @@ def counts_lines(counts: AcceptanceCounts) -> list[str]:
         found.append(f"  {NAMES[name]:<{width}}  {said}{how}")
     positions = _positions(counts)
     found += [*positions, "Figures"]
-    found += [f"  {FIGURE_NAMES[one.name]:<{width}}  {_figure(one)}" for one in figures(counts)]
+    found += [f"  {WORDS[one.name]:<{width}}  {_figure(one)}" for one in figures(counts)]
     return found
 
 

@@ -81,23 +81,15 @@ def prepare(path: Path) -> Prepared:
 
 def _doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], version: str | None) -> list[str]:
     """Return what the engine will refuse or silently change of each variant, as notes: the server itself decides."""
-    from draftworth.engines.base import Planned, StartupFacts  # noqa: PLC0415 - lazy
+    from draftworth.engines.base import StartupFacts  # noqa: PLC0415 - lazy
+    from draftworth.trials.planned import planned_arms  # noqa: PLC0415 - lazy
 
-    notes = []
-    for arm in config.variants:
-        planned = Planned(
-            name=arm.name,
-            command=tuple(command),
-            env={**config.service.env, **arm.env},
-            speculation=arm.speculative_config,
-            args=arm.args,
-        )
-        notes += [
-            f"{arm.name}: {one.severity}: {redact.text(one.what)}; {one.fix}"
-            for one in engine.doubts(planned, StartupFacts(version=version))
-            if one.severity in _TOLD_IN_PLANS
-        ]
-    return notes
+    return [
+        f"{arm.name}: {one.severity}: {redact.text(one.what)}; {one.fix}"
+        for arm in planned_arms(config, command)[1:]
+        for one in engine.doubts(arm, StartupFacts(version=version))
+        if one.severity in _TOLD_IN_PLANS
+    ]
 
 
 def _check_program(command: Sequence[str], config: "TrialConfig") -> None:

@@ -4,15 +4,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from draftworth.engines.base import AcceptanceCounts
-from draftworth.engines.counts import FIGURES, figure, not_comparable
+from draftworth.engines.counts import FIGURES, WORDS, figure, not_comparable
 from draftworth.findings import Code, Finding, find
-
-WORDS = {
-    "coverage": "draft coverage",
-    "acceptance_rate": "acceptance rate",
-    "length_per_drafting_step": "acceptance length per drafting step",
-    "length_per_step": "acceptance length per step",
-}
 
 
 def not_compared(arms: Sequence[tuple[str, AcceptanceCounts | None]]) -> list[Finding]:

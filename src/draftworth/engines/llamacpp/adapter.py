@@ -48,6 +48,8 @@ class LlamaCpp:
 
     name = "llamacpp"
     title = "llama.cpp"
+    owner = "llamacpp"
+    joins_chunks = False
     default_port = 8080  # b11434 warns that a later build will take 9931
     scores = False
     counters_mean_speculation = False

@@ -47,6 +47,8 @@ class SGLang:
 
     name = "sglang"
     title = "SGLang"
+    owner = "sglang"
+    joins_chunks = False
     default_port = 30000
     scores = False
     counters_mean_speculation = True

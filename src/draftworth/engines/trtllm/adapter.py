@@ -47,6 +47,8 @@ class TensorRTLLM:
 
     name = "trtllm"
     title = "TensorRT-LLM"
+    owner = "tensorrt_llm"
+    joins_chunks = False
     default_port = 8000
     scores = False
     counters_mean_speculation = True

@@ -30,6 +30,8 @@ class VLLM:
 
     name = "vllm"
     title = "vLLM"
+    owner = "vllm"
+    joins_chunks = True
     default_port = 8000
     scores = True
     counters_mean_speculation = True

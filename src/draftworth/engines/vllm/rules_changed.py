@@ -99,7 +99,7 @@ def dynamic_tokens(case: Case) -> Iterator[Remark]:
 
 def pipeline_parallel(case: Case) -> Iterator[Remark]:
     """Say where pipeline parallelism does not go with speculation (up to 0.14.1; the note ends with 0.15.0)."""
-    if not case.speculates or case.since("0.20.2") or (case.number("pipeline_parallel_size") or 1) < 2:  # noqa: PLR2004
+    if not case.speculates or case.since("0.20.2") or (case.number("pipeline_parallel_size") or 1) <= 1:
         return
     if case.engine_v0:
         yield Remark(
