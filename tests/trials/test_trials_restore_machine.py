@@ -57,6 +57,13 @@ class World:
 
     # What a restore calls.
 
+    def verify_original(self, observed: Observed, running: Running, tell: Tell) -> Sequence[str]:
+        self._maybe_fail("verify_original")
+        return ()
+
+    def by_hand(self) -> Sequence[str]:
+        return ()
+
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:
         return [process for process, mark in self.arms.items() if mark.startswith(prefix)]
 

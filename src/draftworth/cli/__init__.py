@@ -27,7 +27,9 @@ _VERBS = {
     "doctor": ("draftworth.cli.doctor:doctor", "What is there, and what planned arms will meet, before anything runs."),
     "engine": ("draftworth.cli.engine:app", "Engines to try with: install, list."),
     "metrics": ("draftworth.cli.metrics:metrics", "What a server, a saved page or a log tells of speculation."),
-    "trial": ("draftworth.cli.trial:app", "Trials on a service: schema, plan, run, show, list, restore."),
+    "host": ("draftworth.cli.host:app", "Machines that trials are driven on over SSH: check, install."),
+    "service": ("draftworth.cli.service:app", "A good systemd unit for an engine's command."),
+    "trial": ("draftworth.cli.trial:app", "Trials on a service: plan, run, attach, show, restore, adopt, …"),
 }
 
 

@@ -1,6 +1,7 @@
-"""`draftworth trial`: plan, run, show, list, restore, schema."""
+"""`draftworth trial`: schema, plan, run, attach, status, stop, release, show, list, restore, adopt, unadopt."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from draftworth.errors import EXIT_NOT_RESTORED, EXIT_REFUSED, DraftworthError
+from draftworth.errors import EXIT_NOT_RESTORED, EXIT_REFUSED, DraftworthError, UsageError
 
 if TYPE_CHECKING:
     from draftworth.trials.endpoints.config import EndpointsTrial
@@ -28,22 +29,35 @@ def schema(
     endpoints: Annotated[
         bool, Parameter(negative="", help="The file of a trial between servers that run already.")
     ] = False,
+    systemd: Annotated[bool, Parameter(negative="", help="The file of a trial on a systemd unit.")] = False,
     as_json: Json = False,
 ) -> int:
     """Print every field of a trial's file with its meaning and default, as TOML to start from."""
-    from draftworth.trials.schema import json_schema, toml_schema  # noqa: PLC0415 - lazy: pydantic models
+    from draftworth.trials.schema import Kind, json_schema, toml_schema  # noqa: PLC0415 - lazy: pydantic models
 
-    shown = json.dumps(json_schema(endpoints=endpoints), indent=1) if as_json else toml_schema(endpoints=endpoints)
+    if endpoints and systemd:
+        raise UsageError("--endpoints and --systemd are two kinds of files; choose one")
+    kind: Kind = "endpoints" if endpoints else "systemd" if systemd else "process"
+    shown = json.dumps(json_schema(kind), indent=1) if as_json else toml_schema(kind)
     print(shown, end="" if not as_json else "\n")
     return 0
 
 
 @app.command
-def plan(file: File, /, *, as_json: Json = False) -> int:
+def plan(
+    file: File,
+    /,
+    *,
+    files: Annotated[
+        bool, Parameter(negative="", help="systemd: print every unit and script a run would write, in full.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Print every step and command a run would execute; the same code makes both. Changes nothing."""
     from dataclasses import asdict  # noqa: PLC0415 - lazy
 
     from draftworth import redact  # noqa: PLC0415 - lazy
+    from draftworth.trials.config import SystemdTrial  # noqa: PLC0415 - lazy
     from draftworth.trials.endpoints.config import EndpointsTrial  # noqa: PLC0415 - lazy
     from draftworth.trials.load import load  # noqa: PLC0415 - lazy
     from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
@@ -54,6 +68,10 @@ def plan(file: File, /, *, as_json: Json = False) -> int:
     config = load(file)
     if isinstance(config, EndpointsTrial):
         return _plan_endpoints(config, as_json=as_json)
+    if isinstance(config, SystemdTrial):
+        from draftworth.cli.unit import plan_unit  # noqa: PLC0415 - lazy
+
+        return plan_unit(config, files=files, as_json=as_json)
     port = config.service.port
     refuse_unfinished(port, dict(dead()).get(port))
     ready = prepare(file)
@@ -128,13 +146,110 @@ def _plan_endpoints(config: "EndpointsTrial", *, as_json: bool) -> int:
 
 
 @app.command
-def run(file: File, /, *, as_json: Json = False) -> int:
+def run(
+    file: File,
+    /,
+    *,
+    yes: Annotated[bool, Parameter(negative="", help="systemd: do not ask; for scripts.")] = False,
+    hold: Annotated[
+        str | None,
+        Parameter(help="systemd: leave the last variant running so long for a person to try, e.g. `30m`."),
+    ] = None,
+    detach: Annotated[
+        bool, Parameter(negative="", help="systemd: start the trial, print its id, and do not watch it.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Run a trial: baseline, variants, baseline again; then the service is put back, whatever happened.
+
+    On a systemd unit the trial is driven by a unit of its own on the machine that serves: it goes on when this command
+    or its connection ends, and `draftworth trial attach` watches it again.
 
     Exits 0 with a verdict, 1 for a wrong file, 2 where it was refused and nothing changed, 3 where the verdict is
     inconclusive, 4 where the service is NOT restored, 6 where it could not be measured and the service is back.
     """
+    from draftworth.trials.config import SystemdTrial  # noqa: PLC0415 - lazy
+    from draftworth.trials.load import load  # noqa: PLC0415 - lazy
+
+    config = load(file)
+    if isinstance(config, SystemdTrial):
+        from draftworth.cli.unit import run_unit  # noqa: PLC0415 - lazy
+
+        if hold is not None:
+            limits = config.limits.model_copy(update={"hold_s": _seconds(hold)})
+            config = config.model_copy(update={"limits": limits})
+        return run_unit(config, yes=yes, detach=detach, as_json=as_json)
+    if hold is not None or detach:
+        raise UsageError("--hold and --detach are for trials on a systemd unit; this one is driven by this process")
     return run_and_print(file, as_json=as_json)
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _seconds(text: str) -> float:
+    """Return a duration like `90`, `90s`, `30m` or `1.5h` in seconds. Raises UsageError."""
+    number, unit = (text[:-1], text[-1]) if text and text[-1] in _UNITS else (text, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"--hold: {text!r} is no duration; write 90s, 30m or 1h")
+    return seconds
+
+
+Host = Annotated[
+    str | None,
+    Parameter(help="The machine it is driven on, as `ssh` takes it; default: where it was started from here."),
+]
+TrialId = Annotated[str, Parameter(name="ID", help="A trial's id, or `latest`.")]
+
+
+@app.command
+def attach(trial: TrialId = "latest", /, *, host: Host = None, as_json: Json = False) -> int:
+    """Watch a trial on a systemd unit that is at work, from anywhere; Ctrl-C ends the watching, not the trial."""
+    from draftworth.cli.unit import attach, station_of  # noqa: PLC0415 - lazy
+
+    return attach(station_of(trial, host), trial, where=f" --host {host}" if host else "", as_json=as_json)
+
+
+@app.command
+def status(
+    trial: Annotated[str | None, Parameter(name="ID")] = None, /, *, host: Host = None, as_json: Json = False
+) -> int:
+    """Say where a trial on a systemd unit stands; without ID, every one that is at work on the machine."""
+    from draftworth.cli.unit import station_of, status_lines  # noqa: PLC0415 - lazy
+
+    found = station_of(trial, host).status(trial)
+    if as_json:
+        print(json.dumps({"schema_version": 1, "trials": list(found)}, indent=1, default=str))
+        return 0
+    if not found:
+        print("No trial is at work on a systemd unit here.")
+    print("\n".join(line for one in found for line in status_lines(one)), end="\n" if found else "")
+    return 0
+
+
+@app.command
+def stop(trial: TrialId, /, *, host: Host = None) -> int:
+    """End a trial on a systemd unit: the service is put back first, and verified; `trial attach` shows it."""
+    from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
+
+    done = station_of(trial, host).end(trial)
+    print(f"Trial {trial} ends; the service is put back first." if done else f"Trial {trial} is not at work.")
+    return 0
+
+
+@app.command
+def release(trial: TrialId, /, *, host: Host = None) -> int:
+    """End the time that `trial run --hold` leaves a variant running; the trial goes on with the restore."""
+    from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
+
+    if not station_of(trial, host).release(trial):
+        raise UsageError(f"trial {trial} holds no variant now")
+    print(f"Trial {trial} goes on.")
+    return 0
 
 
 def run_and_print(file: Path, *, as_json: bool) -> int:

@@ -247,6 +247,8 @@ class Engine(Protocol):
     """Whether counters of drafts, be they 0, show that the server was set up to speculate."""
     metrics_path: str
     """Where it serves its Prometheus text."""
+    at_hand: tuple[str, ...]
+    """Gauges of that text whose sum is the requests that are being answered or wait; empty: it has none."""
     json_pages: tuple[str, ...]
     """Paths of further pages worth reading on a live server, newest name first: `/server_info`, `/props`."""
     log_signs: tuple[bytes, ...]

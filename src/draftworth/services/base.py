@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from draftworth.models import Frozen
+from draftworth.services.systemd.found import UnitFound
 
 MARK = "DRAFTWORTH_START"
 """The environment variable that marks every process of a start: `<trial id>/<step id>`."""
@@ -49,6 +50,10 @@ class Running(Frozen):
     """Names in /dev/shm that a process of this start was seen to map or hold open."""
     uid: int | None = None
     """The user it was started as, where that is not the tool's own."""
+    unit: str = ""
+    """The systemd unit it runs in; empty for a plain process."""
+    invocation: str = ""
+    """That unit's InvocationID, so that a later start of the same unit is another one."""
 
 
 class Observed(Frozen):
@@ -69,6 +74,8 @@ class Observed(Frozen):
     """Other processes that had the same argv then and are not of its family: never taken for the original."""
     notes: tuple[str, ...] = ()
     """What a restore cannot keep, one line each."""
+    unit: UnitFound | None = None
+    """The systemd unit it is, with everything around it; None for a plain process."""
 
 
 class Start(Frozen):
@@ -79,10 +86,15 @@ class Start(Frozen):
     """Declared variables; Draftworth's own environment lies below them."""
     mark: str
     log: Path
+    arm: str = ""
+    """Which arm it is."""
 
 
 class Service(Protocol):
     """One way a service is run."""
+
+    def join(self, folder: Path, observed: Observed) -> None:
+        """Be told which trial it is for: its folder, and what it has found. Called once, before anything is changed."""
 
     def observe(self) -> Observed:
         """Return what is there now. Reads only.
@@ -93,6 +105,18 @@ class Service(Protocol):
 
     def start(self, start: Start, tell: Tell) -> Running:
         """Start a server in a session of its own. Raises ServerStartError where it cannot be executed."""
+
+    def settled(self, running: Running, tell: Tell) -> None:
+        """Be told that a server has generated a token: what depends on it may come back."""
+
+    def away(self, seconds: float) -> None:
+        """Be told that the original is about to be stopped, and how long it may be away at most."""
+
+    def pids(self, running: Running) -> Sequence[int]:
+        """Return the pids that a start has now."""
+
+    def gpu_bytes(self) -> int | None:
+        """Return the bytes in use on the GPUs, where that tells something of a start; None where it does not."""
 
     def alive(self, running: Running) -> bool:
         """Whether the leader still runs."""
@@ -117,6 +141,15 @@ class Service(Protocol):
 
     def start_original(self, observed: Observed, folder: Path, tell: Tell) -> Running:
         """Start the original again as it was: argv, environment, folder, log, user, limits, priority."""
+
+    def verify_original(self, observed: Observed, running: Running, tell: Tell) -> Sequence[str]:
+        """Check everything about the restored original that its answer does not show. Returns remarks.
+
+        Raises TrialError where something of the trial's is left, or the original is not what it was by our doing.
+        """
+
+    def by_hand(self) -> Sequence[str]:
+        """Return the commands that put the service back, for a person; empty where the trial's journal has them."""
 
     def as_found(self, observed: Observed) -> Running:
         """Return the original as it was observed. Raises TrialError where it has ended since."""

@@ -81,6 +81,36 @@ class ProcessService:
         observed, self._found = look(self.port, self._config.host, self._command)
         return observed
 
+    def join(self, folder: Path, observed: Observed) -> None:
+        """Nothing to do: what it needs it is given with each call."""
+
+    def settled(self, running: Running, tell: Tell) -> None:
+        """Nothing depends on a plain process that Draftworth knows of."""
+
+    def pids(self, running: Running) -> Sequence[int]:
+        """Return the pids that a start has now."""
+        return [process.pid for process in self._members(running)]
+
+    def gpu_bytes(self) -> int | None:
+        """Return None: a plain process's GPUs are not looked at."""
+        return None
+
+    def away(self, seconds: float) -> None:
+        """Nothing to do: the guard waits for the tool's death, and the tool keeps the time."""
+
+    def verify_original(
+        self,
+        observed: Observed,  # noqa: ARG002 - the protocol's
+        running: Running,  # noqa: ARG002
+        tell: Tell,  # noqa: ARG002
+    ) -> Sequence[str]:
+        """Nothing beyond what its answer shows."""
+        return ()
+
+    def by_hand(self) -> Sequence[str]:
+        """Nothing: the journal and the script beside it have it."""
+        return ()
+
     @_fails_as(TrialError)
     def start(self, start: Start, tell: Tell) -> Running:
         """Start a server in a session of its own, its output in `start.log`."""

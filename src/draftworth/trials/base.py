@@ -6,7 +6,7 @@ from draftworth.bench.base import RequestRow, ScoredOutput
 from draftworth.bench.clocks import Clocks
 from draftworth.bench.window import Window
 from draftworth.engines.base import AcceptanceCounts, StartupFacts
-from draftworth.errors import DraftworthError, NotRestoredError
+from draftworth.errors import DraftworthError, NotRestoredError, RefusedError
 from draftworth.findings import Finding
 from draftworth.trials.restore import Restored
 
@@ -85,6 +85,7 @@ class Outcome:
         findings: remarks that belong to no block.
         restored: the verified restore, or None.
         error: why the trial ended early, or None.
+        refused: why it was refused after all, before anything of the service was changed; or None.
         crash: a bug of Draftworth's that ended the trial.
         restore_error: why the service is not back, or None.
         waited_s: seconds spent on servers and requests; the rest is the tool's own.
@@ -98,6 +99,7 @@ class Outcome:
     findings: list[Finding] = field(default_factory=list)
     restored: Restored | None = None
     error: DraftworthError | None = None
+    refused: RefusedError | None = None
     crash: Exception | None = None
     restore_error: NotRestoredError | None = None
     waited_s: float = 0.0

@@ -4,6 +4,7 @@ What every kind of service shares is in `CommonConfig`; a trial on a service tha
 `TrialConfig`, one between servers that run already an `endpoints.config.EndpointsTrial`.
 """
 
+import json
 import math
 import re
 from typing import Annotated, Any, Literal
@@ -24,6 +25,8 @@ __all__ = [
     "LimitsConfig",
     "ServiceConfig",
     "SloConfig",
+    "SystemdConfig",
+    "SystemdTrial",
     "TrialConfig",
     "VerdictConfig",
     "WorkloadConfig",
@@ -75,9 +78,10 @@ class AccessConfig(Strict):
 class ServiceConfig(AccessConfig):
     """The service the trial is about: how it is started, and where it answers."""
 
-    type: Literal["process"] = "process"
-    """How the service is run: `process`, a command that Draftworth starts and stops itself; or `endpoints`, servers
-    that run already (see docs/endpoints.md, its fields differ)."""
+    type: Literal["process", "systemd"] = "process"
+    """How the service is run: `process`, a command that Draftworth starts and stops itself; `systemd`, a unit of this
+    or another machine (see docs/systemd.md); or `endpoints`, servers that run already (see docs/endpoints.md). The
+    fields of the three differ."""
     engine: EngineName = "vllm"
     """Which engine the command starts: `vllm`, `sglang`, `llamacpp` or `trtllm`."""
     command: Annotated[Words, Field(min_length=1)]
@@ -100,6 +104,65 @@ class ServiceConfig(AccessConfig):
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
         return None if value is None else plain_url(value)
+
+    @property
+    def listens_at(self) -> str:
+        """The address the server listens on, as this machine reaches it."""
+        return self.host
+
+
+class SystemdConfig(ServiceConfig):
+    """The systemd service the trial is about, on this machine or on one that SSH reaches."""
+
+    type: Literal["systemd"] = "systemd"
+    """How the service is run: `systemd`."""
+    unit: Annotated[str, Field(min_length=1)]
+    """The unit that serves, as `systemctl status` names it; `.service` may be left out."""
+    host: str = ""
+    """The machine it runs on: an alias or a `user@name` that `ssh` knows. Empty: this machine. The trial is driven, and
+    its journal kept, on that machine, where Draftworth has to be installed (`draftworth host check ALIAS`)."""
+    draftworth: str = "draftworth"
+    """The program on that machine, where it is not on the PATH of a command run over SSH."""
+    sudo: bool = False
+    """Become root there with `sudo -n`, where the SSH login is not root's."""
+    way: Literal["auto", "parallel", "drop-in"] = "auto"
+    """How a variant is run: `parallel`, a unit of its own in /run that conflicts with the original; `drop-in`, the same
+    unit with another ExecStart from a drop-in in /run; `auto`: by rule, shown in the plan."""
+    append_args: bool = False
+    """The unit's program is a script of your own that passes its arguments on to the engine (`exec … "$@"`): flags are
+    put at the end of its command line."""
+    address: str = "127.0.0.1"
+    """The address the server listens on, as the machine itself reaches it."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """The port the server listens on. Default: what the unit's command says."""
+    command: Words = ()
+    """Comes from the unit."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_alias(cls, value: str) -> str:
+        if value.startswith("-") or any(char.isspace() for char in value):
+            raise ValueError("must be a host's name or alias as `ssh` takes it")
+        return value
+
+    @field_validator("unit")
+    @classmethod
+    def _is_unit(cls, value: str) -> str:
+        if "/" in value or value.startswith("-") or any(char.isspace() for char in value):
+            raise ValueError("must be the name of a unit, as `systemctl status` shows it")
+        return value if "." in value and value.rpartition(".")[2] in _UNIT_KINDS else f"{value}.service"
+
+    @property
+    def listens_at(self) -> str:
+        """The address the server listens on, as its machine reaches it."""
+        return self.address
+
+
+FROM_THE_UNIT = frozenset({"command", "cwd", "env"})
+"""Fields of a service that a systemd unit says itself."""
+_UNIT_KINDS = frozenset(
+    {"service", "socket", "target", "timer", "path", "mount", "automount", "swap", "slice", "scope", "device"}
+)
 
 
 def plain_url(value: str) -> str:
@@ -149,9 +212,19 @@ class LimitsConfig(Strict):
     start_timeout_s: Annotated[float, Field(gt=0)] = 3600.0
     """Most seconds a server may take until it has generated a token."""
     stop_timeout_s: Annotated[float, Field(gt=0)] = 30.0
-    """Seconds a server has to end after SIGTERM, before SIGKILL."""
+    """Seconds a server has to end after SIGTERM, before SIGKILL. A systemd unit has its own TimeoutStopSec."""
     token_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without any event of an answer after which the request has failed."""
+    drain_s: Annotated[float, Field(ge=0)] = 30.0
+    """systemd: most seconds to wait for requests of others to be answered before the original is stopped."""
+    free_timeout_s: Annotated[float, Field(gt=0)] = 180.0
+    """systemd: most seconds until a stopped server's GPU memory is free again; then the original is started."""
+    silent_s: Annotated[float, Field(gt=0)] = 900.0
+    """systemd: a loading server without any sign of life for so long (no log line, no processor time, no input or
+    output, no change of GPU memory) is hung, and its start has failed."""
+    hold_s: Annotated[float, Field(ge=0)] = 0.0
+    """systemd: seconds the last variant stays up after it was measured, for a person to try it; `--hold` sets it. It
+    adds to `downtime_s`."""
     requests: Count = 10000
     """Most measured requests in the whole trial; a plan with more is refused."""
     failed_share: Annotated[float, Field(ge=0, le=1)] = 0.1
@@ -268,5 +341,24 @@ class TrialConfig(CommonConfig):
         """Where the server answers."""
         if self.service.url:
             return self.service.url
-        host = f"[{self.service.host}]" if ":" in self.service.host else self.service.host
-        return f"http://{host}:{self.service.port}"
+        host = self.service.listens_at
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.service.port}"
+
+
+class SystemdTrial(TrialConfig):
+    """A trial on a systemd service: one unit, its arms, the requests, the bounds."""
+
+    service: SystemdConfig
+    """The service the trial is about."""
+
+    @model_validator(mode="after")
+    def _only_flags_differ(self) -> "SystemdTrial":
+        for arm in self.arms:
+            if arm.env:
+                raise ValueError(
+                    f"arm {arm.name}: env: an arm of a unit differs by flags alone, so that every other property can "
+                    "be compared; say it with args, or put the variable into the unit"
+                )
+            if "$" in "".join((*arm.args, json.dumps(arm.speculative_config))):
+                raise ValueError(f"arm {arm.name}: a `$` in its flags would be expanded by systemd; write it without")
+        return self

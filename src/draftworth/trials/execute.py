@@ -19,6 +19,7 @@ from draftworth.errors import (
     InterruptedTrial,
     MeasureError,
     NotRestoredError,
+    RefusedError,
     ServerDiedError,
     TrialError,
 )
@@ -28,6 +29,7 @@ from draftworth.services.processes import tail
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.downtime import Downtime
+from draftworth.trials.history import last_load
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import measure_block
@@ -35,13 +37,14 @@ from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.scoring import check_scores, score_all, score_limit
+from draftworth.trials.watch import LoadWatch, signs_of
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
     from draftworth.services.base import Service
-    from draftworth.trials.guard import Guard
     from draftworth.trials.journal import Journal
-    from draftworth.trials.progress import Progress
+    from draftworth.trials.progress import Shows
+    from draftworth.trials.run import Watch
 
 
 _DYING_S = 1.0
@@ -72,10 +75,10 @@ class Execution:
         scene: Scene,
         prompts: Sequence[Prompt],
         journal: "Journal",
-        progress: "Progress",
+        progress: "Shows",
         model_path: Path | None,
         interrupts: Interrupts,
-        guard: "Guard",
+        guard: "Watch",
         started: dict[ProcessId, Running],
         arms: Sequence[ArmInfo],
         access: Access,
@@ -103,7 +106,7 @@ class Execution:
         self.server: _Server | None = None
         self.starts: Counter[str] = Counter()
         self.enough = False
-        self.downtime = Downtime(config.limits.downtime_s, running=observed.running)
+        self.downtime = Downtime(config.limits.downtime_s + config.limits.hold_s, running=observed.running)
 
     def run(self) -> Outcome:
         """Execute every step, then put the service back and verify it, whatever happened.
@@ -129,6 +132,9 @@ class Execution:
                 self.interrupts.hold()
         except Interrupt as interrupt:
             self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
+        except RefusedError as error:
+            self.outcome.error = error
+            self.outcome.refused = None if self.outcome.blocks or self.started else error
         except DraftworthError as error:
             self.outcome.error = error
         except Exception as error:  # noqa: BLE001 - kept, and told as a bug once the service is back
@@ -168,24 +174,22 @@ class Execution:
         self.progress.step(step.about)
         if step.kind is not Kind.RESTORE and time.monotonic() > self.downtime.deadline:
             raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached before {step.id}")
-        match step.kind:
-            case Kind.STOP_ORIGINAL:
-                self._stop_original(step)
-            case Kind.START:
-                self._start(step)
-            case Kind.MEASURE:
-                self._measure(step)
-            case Kind.LOOK:
-                self._look(step)
-            case Kind.SCORE:
-                self._score(step)
-            case Kind.STOP:
-                self._stop(step)
-            case Kind.RESTORE:
-                self._restore(final=False)
-                if self.outcome.restore_error is not None:
-                    raise self.outcome.restore_error
-                self.downtime.back()
+        if step.kind is Kind.RESTORE:
+            self._restore(final=False)
+            if self.outcome.restore_error is not None:
+                raise self.outcome.restore_error
+            self.downtime.back()
+            return
+        take = {
+            Kind.STOP_ORIGINAL: self._stop_original,
+            Kind.START: self._start,
+            Kind.MEASURE: self._measure,
+            Kind.LOOK: self._look,
+            Kind.SCORE: self._score,
+            Kind.HOLD: self._hold,
+            Kind.STOP: self._stop,
+        }
+        take[step.kind](step)
 
     def _no_time_for(self, step: Step) -> bool:
         """Whether the original would be stopped again with too little time left to measure and put it back."""
@@ -198,6 +202,7 @@ class Execution:
         if not self.guard.alive():
             raise TrialError("the trial's guard has ended; without it the original is not stopped")
         began = time.monotonic()
+        self.service.away(self.downtime.left_s)
         self.downtime.away()
         self.server = None
         restored = self.outcome.restored
@@ -211,7 +216,8 @@ class Execution:
 
     def _start(self, step: Step) -> None:
         log = self.folder / "logs" / f"{step.id}.log"
-        start = Start(command=step.command, env=dict(step.env), mark=f"{self.scene.mark}{step.id}", log=log)
+        mark = f"{self.scene.mark}{step.id}"
+        start = Start(command=step.command, env=dict(step.env), mark=mark, log=log, arm=step.arm)
         began = time.monotonic()
         shown = list(redact.command(step.command))
         with self.journal.step(step.id, command=shown, mark=start.mark, env=redact.environment(step.env)) as effect:
@@ -220,14 +226,23 @@ class Execution:
             effect["running"] = running.model_dump(mode="json")
         follower = LogFollower(log, self.engine.log_reader())
         try:
-            model, running = self._ready(running, follower)
+            model, running = self._ready(running, follower, self._watch(running, log, step.command))
         finally:
             self.outcome.waited_s += time.monotonic() - began
+        self.service.settled(running, self.progress.now)
         self.started[running.leader] = running
         self.journal.append("note", step.id, running=running.model_dump(mode="json"), model=model)
         self.server = _Server(running, model, follower, time.monotonic() - began, str(log.relative_to(self.folder)))
 
-    def _ready(self, running: Running, follower: LogFollower) -> tuple[str, Running]:
+    def _watch(self, running: Running, log: Path, command: Sequence[str]) -> LoadWatch:
+        """Return what tells a slow load from a hung one, and how long the last one took."""
+        return LoadWatch(
+            lambda: signs_of(self.service.pids(running), log, self.service.gpu_bytes()),
+            silent_s=self.config.limits.silent_s,
+            last_s=last_load(command),
+        )
+
+    def _ready(self, running: Running, follower: LogFollower, watch: LoadWatch | None = None) -> tuple[str, Running]:
         return wait_ready(
             self.service,
             running,
@@ -238,6 +253,7 @@ class Execution:
             deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.downtime.deadline),
             say=self.progress.now,
             hint=self.engine.failure_hint,
+            life=watch.words if watch else lambda: "",
         )
 
     def _original(self) -> _Server:
@@ -370,6 +386,25 @@ class Execution:
         finally:
             scores.seconds = time.monotonic() - began
             self.outcome.waited_s += scores.seconds
+
+    def _hold(self, step: Step) -> None:
+        """Leave a variant up for a person, until the time is over or a file in the trial's folder says so."""
+        server = self.server
+        if server is None:
+            return
+        began = time.monotonic()
+        until = began + self.config.limits.hold_s
+        held = self.folder / "held"
+        held.touch()
+        with self.journal.step(step.id, seconds=self.config.limits.hold_s):
+            while time.monotonic() < until and not (self.folder / "release").exists():
+                self.interrupts.check()
+                if not self.service.alive(server.running):
+                    raise ServerDiedError(f"{step.arm} died while it was held", tail(server.running.log))
+                self.progress.now(f"{self.config.url} is {step.arm}, {until - time.monotonic():.0f} s left")
+                time.sleep(0.5)
+        held.unlink(missing_ok=True)
+        self.outcome.waited_s += time.monotonic() - began
 
     def _outputs(self) -> dict[str, Sequence[RequestRow]]:
         """Return each arm's outputs; the baseline's are those of its first block."""

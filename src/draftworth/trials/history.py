@@ -29,6 +29,25 @@ def typical_seconds(plan: Plan) -> dict[str, float]:
     return {}
 
 
+def last_load(command: Sequence[str]) -> float | None:
+    """Return the seconds that the last start of this very command took, in any earlier trial here; None: there is none.
+
+    Only a start that came as far as a generated token counts.
+    """
+    wanted = list(redact.command(command))
+    for folder in reversed(all_trials()):
+        try:
+            with Journal(folder / JOURNAL) as journal:
+                events = journal.events()
+        except DraftworthError:
+            continue
+        began = {one.step: one.unix for one in events if one.kind == "intent" and one.data.get("command") == wanted}
+        took = [one.unix - began[one.step] for one in events if one.kind == "note" and one.step in began]
+        if took:
+            return took[-1]
+    return None
+
+
 def _seconds(events: Sequence[Event]) -> dict[str, float]:
     """Return seconds by kind of step: from each intent to the effect that follows it."""
     took: dict[str, list[float]] = defaultdict(list)

@@ -6,16 +6,16 @@ import tomllib
 import types
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from draftworth.errors import UsageError
-from draftworth.trials.config import CommonConfig, TrialConfig
+from draftworth.trials.config import FROM_THE_UNIT, CommonConfig, SystemdTrial, TrialConfig
 from draftworth.trials.endpoints.config import EndpointsTrial
 
 AnyTrial = TrialConfig | EndpointsTrial
-_KINDS = ("process", "endpoints")
+_MODELS: dict[str, type[AnyTrial]] = {"process": TrialConfig, "systemd": SystemdTrial, "endpoints": EndpointsTrial}
 Location = tuple[str | int, ...]
 
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
@@ -36,17 +36,19 @@ def load(path: Path) -> AnyTrial:
         raise UsageError(f"{path}: not valid TOML: {error}") from None
     service = data.get("service")
     kind = service.get("type", "process") if isinstance(service, dict) else "process"
-    if kind not in _KINDS:
+    if kind not in _MODELS:
         where = f"{path}:{find_line(text, ('service', 'type'))}"
-        raise UsageError(f"{where}: service.type: must be one of {', '.join(map(repr, _KINDS))}, not {kind!r}")
-    model: type[AnyTrial] = EndpointsTrial if kind == "endpoints" else TrialConfig
+        raise UsageError(f"{where}: service.type: must be one of {', '.join(map(repr, _MODELS))}, not {kind!r}")
+    model = _MODELS[kind]
     folder = path.absolute().parent
+    _check_unit_fields(path, text, data, kind)
     try:
-        if model is EndpointsTrial:
-            return _absolute(EndpointsTrial.model_validate(data), folder)
-        config = _absolute(TrialConfig.model_validate(data), folder)
+        read = model.model_validate(data)
     except ValidationError as error:
         raise UsageError(_explain(path, text, error, model)) from None
+    config = _absolute(read, folder)
+    if not isinstance(config, TrialConfig) or isinstance(config, SystemdTrial):
+        return config
     cwd = (folder / (config.service.cwd or ".")).resolve()
     if not cwd.is_dir():
         raise UsageError(f"service.cwd: {cwd}: no such folder")
@@ -65,10 +67,21 @@ def load_process(path: Path) -> TrialConfig:
     return config
 
 
-C = TypeVar("C", TrialConfig, EndpointsTrial)
+def _check_unit_fields(path: Path, text: str, data: dict[str, Any], kind: Any) -> None:
+    """Refuse what only a unit says, and a unit where none is meant."""
+    service = data.get("service")
+    if not isinstance(service, dict):
+        return
+    if kind == "process" and "unit" in service:
+        where = f"{path}:{find_line(text, ('service', 'unit'))}"
+        raise UsageError(f'{where}: service.unit: belongs to systemd; write type = "systemd" in [service]')
+    name = next((name for name in service if name in FROM_THE_UNIT), None)
+    if kind == "systemd" and name is not None:
+        where = f"{path}:{find_line(text, ('service', name))}"
+        raise UsageError(f"{where}: service.{name}: comes from the unit; take it out")
 
 
-def _absolute(config: C, folder: Path) -> C:
+def _absolute(config: AnyTrial, folder: Path) -> AnyTrial:
     """Return the trial with its files' paths made absolute; they are relative to the file that names them."""
     update: dict[str, Any] = {}
     if config.workload.source != "builtin":

@@ -28,6 +28,7 @@ class Kind(StrEnum):
     MEASURE = "measure"
     LOOK = "look"
     SCORE = "score"
+    HOLD = "hold"
     STOP = "stop"
     RESTORE = "restore"
 
@@ -149,7 +150,7 @@ def arm_command(engine: "Engine", base: tuple[str, ...], arm: ArmConfig, version
 
 def _notes(config: TrialConfig, observed: "Observed", version: str | None, engine: "Engine") -> tuple[str, ...]:
     notes = []
-    if observed.running and observed.log is None:
+    if observed.running and observed.log is None and observed.unit is None:
         notes.append(
             "the original's output goes to no file, so its effective configuration is known only after the restore"
         )
@@ -182,8 +183,7 @@ class _Builder:
         self.measure(BASELINE, "on the running original")
         for number in range(1, self.config.verdict.starts + 1):
             self.stop_original(observed, again=number > 1)
-            for arm in self.config.variants:
-                self.arm(arm)
+            self.variants(last=number == self.config.verdict.starts)
             self.put_back(observed)
             self.measure(BASELINE, "on the restored original")
             self.look(number)
@@ -199,9 +199,14 @@ class _Builder:
         self.arm(self.config.baseline)
         last = self.config.verdict.starts
         for number in range(1, last + 1):
-            for arm in self.config.variants:
-                self.arm(arm)
+            self.variants(last=number == last)
             self.arm(self.config.baseline, look=number, score=number == last)
+
+    def variants(self, *, last: bool) -> None:
+        """Start each variant in turn; of the last round the last one may be held for a person."""
+        for arm in self.config.variants:
+            held = last and arm is self.config.variants[-1]
+            self.arm(arm, hold=self.config.limits.hold_s if held else 0.0)
 
     def stop_original(self, observed: "Observed", *, again: bool) -> None:
         """Add the end of the original."""
@@ -222,7 +227,7 @@ class _Builder:
             about="start the original service and check that it generates",
         )
 
-    def arm(self, arm: ArmConfig, *, look: int = 0, score: bool = False) -> None:
+    def arm(self, arm: ArmConfig, *, look: int = 0, score: bool = False, hold: float = 0.0) -> None:
         """Start, measure, perhaps look and score, stop."""
         self.add(
             Kind.START,
@@ -233,6 +238,9 @@ class _Builder:
             undo=f"end every process of {arm.name}",
         )
         self.measure(arm.name, "")
+        if hold:
+            about = f"leave {arm.name} running for {hold:g} s for a person to try; `draftworth trial release` ends it"
+            self.add(Kind.HOLD, arm.name, about=about)
         if look:
             self.look(look)
         if score:

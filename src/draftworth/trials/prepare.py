@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 _KEY = re.compile(r"(?:^|\s)--api[-_]key\b")
-_PORT = re.compile(r"(?:^|\s)--port[=\s](\d+)")
+PORT = re.compile(r"(?:^|\s)--port[=\s](\d+)")
+"""Finds the port that a command says."""
 _TOLD_IN_PLANS = frozenset({"refused", "unknown", "changed"})
 
 
@@ -52,34 +53,44 @@ def prepare(path: Path) -> Prepared:
         UsageError: the file or the workload is wrong.
         RefusedError: the machine is not in a state to run it.
     """
-    config = load_process(path)
+    return prepare_loaded(load_process(path))
+
+
+def prepare_loaded(config: "TrialConfig") -> Prepared:
+    """Look at the machine for a trial whose file is read; changes nothing. Raises as `prepare`."""
+    from draftworth.trials.config import SystemdTrial  # noqa: PLC0415 - lazy
+
+    if isinstance(config, SystemdTrial):
+        from draftworth.trials.prepare_unit import prepare_unit  # noqa: PLC0415 - lazy: only for units
+
+        return prepare_unit(config)
     prompts = load_workload(config.workload).prompts
     access = access_of(config.service)
-    _check_host(config)
+    check_host(config)
     engine = engine_named(config.service.engine)
     plain = engine.without_placeholder(config.service.command)
-    service = service_for(config.service, plain, stop_timeout_s=config.limits.stop_timeout_s)
+    service = service_for(config, plain)
     observed = service.observe()
     command = observed.command if observed.running else plain
     if not observed.running:
         _check_program(command, config)
     model = engine.model_in(command)
-    model_path = _check_model(model, config)
-    _check_key(command, config)
-    _check_port(command, config, default=None if model is None else engine.default_port)
+    model_path = check_model(model, config)
+    check_key(command, config)
+    check_port(command, config, default=None if model is None else engine.default_port)
     for arm in config.variants:
         named = (arm.speculative_config or {}).get("model")
         if isinstance(named, str):
-            _check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
+            check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
     if observed.running:
-        _check_served(config, access, prompts)
+        check_served(config, access, prompts)
     version = engine.version_of(command, config.service.env)
     made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
-    made = replace(made, notes=(*made.notes, *_doubts(config, engine, plain, version)))
+    made = replace(made, notes=(*made.notes, *doubts(config, engine, plain, version)))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
 
 
-def _doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], version: str | None) -> list[str]:
+def doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], version: str | None) -> list[str]:
     """Return what the engine will refuse or silently change of each variant, as notes: the server itself decides."""
     from draftworth.engines.base import StartupFacts  # noqa: PLC0415 - lazy
     from draftworth.trials.planned import planned_arms  # noqa: PLC0415 - lazy
@@ -108,7 +119,7 @@ def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
         )
 
 
-def _check_key(command: Sequence[str], config: "TrialConfig") -> None:
+def check_key(command: Sequence[str], config: "TrialConfig") -> None:
     """Refuse a server that asks for a key nobody named: it could neither be measured nor verified."""
     if config.service.api_key_env or any(name.lower() == "authorization" for name in config.service.headers_env):
         return
@@ -119,9 +130,9 @@ def _check_key(command: Sequence[str], config: "TrialConfig") -> None:
         )
 
 
-def _check_port(command: Sequence[str], config: "TrialConfig", *, default: int | None) -> None:
+def check_port(command: Sequence[str], config: "TrialConfig", *, default: int | None) -> None:
     """Refuse where the command plainly listens on another port than the file says."""
-    named = [int(port) for port in _PORT.findall(" ".join(command))]
+    named = [int(port) for port in PORT.findall(" ".join(command))]
     said = named[-1] if named else default
     if said is not None and said != config.service.port:
         raise UsageError(
@@ -131,16 +142,22 @@ def _check_port(command: Sequence[str], config: "TrialConfig", *, default: int |
         )
 
 
-def _check_host(config: "TrialConfig") -> None:
+def check_host(config: "TrialConfig") -> None:
     """Refuse a host that has no address here."""
     try:
-        socket.getaddrinfo(config.service.host, config.service.port, type=socket.SOCK_STREAM)
+        socket.getaddrinfo(config.service.listens_at, config.service.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise UsageError(f"service.host: {config.service.host!r} has no address: {error.strerror or error}") from None
+        name = "address" if config.service.type == "systemd" else "host"
+        address = config.service.listens_at
+        raise UsageError(f"service.{name}: {address!r} has no address: {error.strerror or error}") from None
 
 
-def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Prompt]") -> None:
-    """Refuse where the running service does not answer, does not serve the model the file names, or is too short."""
+def check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Prompt]") -> tuple[str, ...]:
+    """Refuse where the running service does not answer, does not serve the model the file names, or is too short.
+
+    Returns:
+        The names it serves.
+    """
     from draftworth.bench.run import served_models_sync  # noqa: PLC0415 - lazy: aiohttp
     from draftworth.bench.server import check_fits, look_at  # noqa: PLC0415 - lazy: aiohttp
     from draftworth.readings.server import owner_of  # noqa: PLC0415 - lazy: aiohttp
@@ -165,9 +182,10 @@ def _check_served(config: "TrialConfig", access: "Access", prompts: "Sequence[Pr
         engine=config.service.engine,
     )
     check_fits(found, prompts, sweep_of(config.workload))
+    return tuple(served)
 
 
-def _check_model(model: str | None, config: "TrialConfig", *, where: str = "service.command: the model") -> Path | None:
+def check_model(model: str | None, config: "TrialConfig", *, where: str = "service.command: the model") -> Path | None:
     """Return the model's folder where the command names one. Refuse where it names what is not there."""
     if model is None:
         return None

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -220,16 +220,48 @@ def _live(out: IO[str], status: Callable[[], str]) -> "Live":
     return live
 
 
+class Shows(Protocol):
+    """Takes what a trial does; `Progress` shows it, an event log writes it down."""
+
+    def step(self, title: str) -> None:
+        """A step begins."""
+
+    def skip(self) -> None:
+        """The next step is left out."""
+
+    def now(self, text: str) -> None:
+        """What is happening within the step."""
+
+    def count(self, done: int, total: int, note: str = "") -> None:
+        """How far the step is."""
+
+    def line(self, text: str) -> None:
+        """A line that stays."""
+
+
 class Progress:
     """Shows a trial's progress on a stream; a context manager. No call ever waits for the stream."""
 
     def __init__(
-        self, stream: IO[str] | None = None, *, kinds: Sequence[str] = (), known: dict[str, float] | None = None
+        self,
+        stream: IO[str] | None = None,
+        *,
+        kinds: Sequence[str] = (),
+        known: dict[str, float] | None = None,
+        began_ago: float = 0.0,
     ) -> None:
+        """Make one.
+
+        Args:
+            stream: where to; standard error by default.
+            kinds: the kind of every step, for the remaining time.
+            known: seconds a kind took before.
+            began_ago: seconds since the trial began, where it did so before.
+        """
         self._stream = stream or sys.stderr
         self._kinds = list(kinds)
         self.remaining = Remaining(kinds, known)
-        self._began = time.monotonic()
+        self._began = time.monotonic() - began_ago
         self._writer: _Writer | None = None
         self._terminal = False
         self._title = ""
@@ -267,8 +299,11 @@ class Progress:
         if text == self._now:
             return
         self._now = text
-        if not self._terminal and text != self._said:
-            self._said = text
+        # What stands behind a semicolon are figures that always change: in plain lines, told now and then.
+        head = text.partition(";")[0]
+        due = ";" in text and time.monotonic() - self._said_at > _PLAIN_EVERY_S
+        if not self._terminal and (head != self._said or due):
+            self._said, self._said_at = head, time.monotonic()
             self.line(f"{self._elapsed()}   {text}")
 
     def count(self, done: int, total: int, note: str = "") -> None:

@@ -71,6 +71,7 @@ def wait_ready(
     deadline: float,
     say: Callable[[str], None],
     hint: Callable[[str], str | None],
+    life: Callable[[], str] = lambda: "",
 ) -> "tuple[str, Running]":
     """Wait until a server has generated a token.
 
@@ -84,6 +85,7 @@ def wait_ready(
         deadline: `time.monotonic()` after which the start has failed.
         say: takes what the server is doing.
         hint: finds the cause in a failed start's log.
+        life: says how the load goes beside what the log tells; raises ServerStartError where it hangs.
 
     Returns:
         The model's served name (empty where it was not asked), and the start with its children known.
@@ -96,7 +98,7 @@ def wait_ready(
     trouble = ""
     while True:
         follower.read()
-        say(follower.reader.facts().phase)
+        say("; ".join(part for part in (follower.reader.facts().phase, life()) if part))
         if not service.alive(running):
             raise ServerStartError(_ended(running, hint), tail(running.log))
         if healthy_sync(url, access=access or Access()):

@@ -19,7 +19,7 @@ from draftworth.services.launch import SCRIPT
 from draftworth.services.processes import boot_id
 from draftworth.trials import record as records
 from draftworth.trials.ask import access_of
-from draftworth.trials.config import TrialConfig
+from draftworth.trials.config import SystemdTrial, TrialConfig
 from draftworth.trials.home import all_trials
 from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
@@ -75,8 +75,9 @@ def _config(folder: Path, journalled: dict[str, Any]) -> TrialConfig:
         NotRestoredError: it cannot be read.
     """
     needed = {name: journalled[name] for name in ("service", "arms", "limits") if name in journalled}
+    model = SystemdTrial if needed.get("service", {}).get("type") == "systemd" else TrialConfig
     try:
-        return TrialConfig.model_validate(needed)
+        return model.model_validate(needed)
     except ValidationError as error:
         script = folder / SCRIPT
         by_hand = (f"sh {shlex.quote(str(script))}",) if script.is_file() else ()
@@ -96,9 +97,12 @@ def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[s
     begin = begin_of(journal.events())
     engine = engine_named(config.service.engine)
     command = engine.without_placeholder(config.service.command)
+    service = service_for(config, command)
+    observed = Observed.model_validate(begin.data["observed"])
+    service.join(folder, observed)
     return Scene(
         folder=folder,
-        service=service_for(config.service, command, stop_timeout_s=config.limits.stop_timeout_s),
+        service=service,
         engine=engine,
         url=config.url,
         access=_access(config, say),
@@ -106,7 +110,7 @@ def _scene(folder: Path, config: TrialConfig, journal: Journal, say: Callable[[s
         start_timeout_s=config.limits.start_timeout_s,
         say=say,
         mark=str(begin.data["mark"]),
-        observed=Observed.model_validate(begin.data["observed"]),
+        observed=observed,
         started=lambda: started_in(journal.events()),
         note=journal.note,
     )

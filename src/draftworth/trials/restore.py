@@ -165,6 +165,7 @@ def _bring_back(scene: Scene) -> Restored:
         say=scene.say,
         hint=scene.engine.failure_hint,
     )
+    remarks = (*remarks, *scene.service.verify_original(scene.observed, running, scene.say))
     seconds = time.monotonic() - began if started else None
     told = (
         f"has generated a token with {name}" if name else "is healthy; it was not asked to generate: its key is not set"
@@ -178,6 +179,9 @@ def by_hand(scene: Scene) -> tuple[str, ...]:
     from draftworth.services.launch import SCRIPT  # noqa: PLC0415 - lazy: psutil
     from draftworth.services.processes import is_alive  # noqa: PLC0415 - lazy
 
+    own = tuple(scene.service.by_hand())
+    if own:
+        return own
     processes = [process for running in scene.started() for process in (running.leader, *running.seen)]
     alive = [str(process.pid) for process in dict.fromkeys(processes) if is_alive(process)]
     commands = [f"kill -9 {' '.join(alive)}"] if alive else []

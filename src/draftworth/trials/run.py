@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from draftworth import redact
 from draftworth.bench.machine import device_here
@@ -16,7 +16,7 @@ from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.run import run_endpoints
 from draftworth.trials.execute import Execution
 from draftworth.trials.finish import Finished, finish
-from draftworth.trials.guard import Guard, guarded
+from draftworth.trials.guard import guarded
 from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupts
 from draftworth.trials.journal import NAME as JOURNAL
@@ -25,8 +25,8 @@ from draftworth.trials.judge import arms_of
 from draftworth.trials.load import load
 from draftworth.trials.lock import locked
 from draftworth.trials.plan import Plan
-from draftworth.trials.prepare import Prepared, prepare
-from draftworth.trials.progress import Progress
+from draftworth.trials.prepare import Prepared, prepare_loaded
+from draftworth.trials.progress import Progress, Shows
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
-    """Run a trial from its file.
+    """Run a trial from its file, in this process.
 
     Args:
         path: the trial's TOML file.
@@ -45,36 +45,72 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
         UsageError: the file is wrong.
         RefusedError: the trial was refused; nothing was changed.
     """
-    began, began_unix = time.monotonic(), time.time()
     config = load(path)
     if isinstance(config, EndpointsTrial):
         return run_endpoints(config, show=show)
-    port = config.service.port
     folder = new_trial()
     try:
-        with locked(port, folder) as died:
-            refuse_unfinished(port, died)
-            prepared = prepare(path)
-            interrupts = Interrupts(lambda _: None)
-            with Journal(folder / JOURNAL, create=True) as journal, guarded(folder) as guard:
-                journal.append("note", "guard", pid=guard.pid)
-                # Guarded, and with signals handled, until the record is written: a trial that dies gets one too.
-                with interrupts.installed():
-                    outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=guard, show=show)
-                    return finish(
-                        outcome,
-                        arms_of(prepared.config, prepared.plan.commands, device_here()),
-                        prepared.config,
-                        prepared.engine,
-                        shown_config=redact.config(prepared.config),
-                        folder=folder,
-                        began=began,
-                        began_unix=began_unix,
-                    )
+        return conduct(folder, config.service.port, lambda: prepare_loaded(config), guard=guarded, show=show)
     except (UsageError, RefusedError, KeyboardInterrupt):
         # A signal that gets here came before the trial was at work: nothing was changed.
         _remove_empty(folder)
         raise
+
+
+class Watch(Protocol):
+    """Whoever restores the service when the tool dies."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+
+    def alive(self) -> bool:
+        """Whether it still would."""
+
+
+def conduct(
+    folder: Path,
+    port: int,
+    prepared_by: Callable[[], Prepared],
+    *,
+    guard: "Callable[[Path], AbstractContextManager[Watch]]",
+    show: "Callable[[Plan], AbstractContextManager[Shows]]",
+) -> Finished:
+    """Run a trial in a folder of its own: lock, prepare, execute, judge, record.
+
+    Args:
+        folder: the trial's.
+        port: the service's, which the lock is on.
+        prepared_by: looks at the machine and plans, under the lock.
+        guard: sets up whoever restores the service when the tool dies.
+        show: opens the progress display for a plan.
+
+    Raises:
+        RefusedError: it was refused; nothing was changed.
+    """
+    began, began_unix = time.monotonic(), time.time()
+    with locked(port, folder) as died:
+        refuse_unfinished(port, died)
+        prepared = prepared_by()
+        prepared.service.join(folder, prepared.observed)
+        interrupts = Interrupts(lambda _: None)
+        with Journal(folder / JOURNAL, create=True) as journal, guard(folder) as watch:
+            journal.append("note", "guard", pid=watch.pid)
+            # Guarded, and with signals handled, until the record is written: a trial that dies gets one too.
+            with interrupts.installed():
+                outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=watch, show=show)
+                if outcome.refused is not None and outcome.restored is not None:
+                    raise outcome.refused
+                return finish(
+                    outcome,
+                    arms_of(prepared.config, prepared.plan.commands, device_here()),
+                    prepared.config,
+                    prepared.engine,
+                    shown_config=redact.config(prepared.config),
+                    folder=folder,
+                    began=began,
+                    began_unix=began_unix,
+                )
 
 
 def _execute(
@@ -83,8 +119,8 @@ def _execute(
     journal: Journal,
     *,
     interrupts: Interrupts,
-    guard: Guard,
-    show: Callable[[Plan], AbstractContextManager[Progress]],
+    guard: Watch,
+    show: "Callable[[Plan], AbstractContextManager[Shows]]",
 ) -> Outcome:
     from draftworth.services.processes import become_subreaper  # noqa: PLC0415 - lazy: psutil
 

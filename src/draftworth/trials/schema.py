@@ -2,16 +2,19 @@
 
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from draftworth.trials.config import (
+    FROM_THE_UNIT,
     AccessConfig,
     ArmConfig,
     LimitsConfig,
     ServiceConfig,
+    SystemdConfig,
+    SystemdTrial,
     TrialConfig,
     VerdictConfig,
     WorkloadConfig,
@@ -47,6 +50,7 @@ _EXAMPLES: dict[tuple[str, str], str] = {
     ("service", "ca_file"): '"company-ca.pem"',
     ("service", "url"): '"https://127.0.0.1:8000/base"',
     ("service", "engine"): '"vllm"',
+    ("service", "unit"): '"vllm.service"',
     ("service", "baseline"): '"http://replica-a:8000"',
     ("arms", "url"): '"http://replica-b:8000"',
     ("arms", "model"): '"my-model"',
@@ -57,20 +61,31 @@ _EXAMPLES: dict[tuple[str, str], str] = {
 }
 _WRITTEN = {
     *(("service", "command"), ("service", "port"), ("arms", "name"), ("arms", "speculative_config")),
-    *(("service", "baseline"), ("arms", "url")),
+    *(("service", "baseline"), ("service", "unit"), ("arms", "url")),
 }
 
 
-def json_schema(*, endpoints: bool = False) -> dict[str, Any]:
+Kind = Literal["process", "systemd", "endpoints"]
+_TRIALS: dict[str, type[BaseModel]] = {"process": TrialConfig, "systemd": SystemdTrial, "endpoints": EndpointsTrial}
+_SERVICES: dict[str, type[BaseModel]] = {
+    "process": ServiceConfig,
+    "systemd": SystemdConfig,
+    "endpoints": EndpointsConfig,
+}
+
+_TYPED: dict[type[BaseModel], str] = {EndpointsConfig: '"endpoints"', SystemdConfig: '"systemd"'}
+
+
+def json_schema(kind: Kind = "process") -> dict[str, Any]:
     """Return the JSON schema of a trial's file."""
-    return (EndpointsTrial if endpoints else TrialConfig).model_json_schema()
+    return _TRIALS[kind].model_json_schema()
 
 
-def toml_schema(*, endpoints: bool = False) -> str:
+def toml_schema(kind: Kind = "process") -> str:
     """Return a trial's file with every field explained; it is itself a valid trial."""
     tables: list[tuple[str, str, type[BaseModel]]] = [
-        ("[service]", "service", EndpointsConfig if endpoints else ServiceConfig),
-        ("[[arms]]", "arms", EndpointArm if endpoints else ArmConfig),
+        ("[service]", "service", _SERVICES[kind]),
+        ("[[arms]]", "arms", EndpointArm if kind == "endpoints" else ArmConfig),
         ("[workload]", "workload", WorkloadConfig),
         ("[limits]", "limits", LimitsConfig),
         ("[verdict]", "verdict", VerdictConfig),
@@ -88,10 +103,15 @@ def toml_schema(*, endpoints: bool = False) -> str:
 def _fields(table: str, model: type[BaseModel]) -> Iterator[list[str]]:
     # What every kind of service shares comes last.
     for name, info in sorted(model.model_fields.items(), key=lambda item: item[0] in AccessConfig.model_fields):
+        if model is SystemdConfig and name in FROM_THE_UNIT:
+            continue
         about = [f"# {line}" for line in textwrap.wrap(_flat(info.description or ""), 110)]
         value = _EXAMPLES.get((table, name)) or _toml(info.default)
-        written = (table, name) in _WRITTEN or (model is EndpointsConfig and name == "type")
-        value = '"endpoints"' if model is EndpointsConfig and name == "type" else value
+        written = (table, name) in _WRITTEN and not (model is SystemdConfig and name == "port")
+        if name == "type" and model in _TYPED:
+            written, value = True, _TYPED[model]
+        if name == "host" and model is SystemdConfig:
+            value = '"gpu-box"'
         hidden = "" if written else "# "
         yield [*about, f"{hidden}{name} = {value}"]
 

@@ -54,6 +54,7 @@ class LlamaCpp:
     scores = False
     counters_mean_speculation = False
     metrics_path = "/metrics"
+    at_hand: tuple[str, ...] = ("llamacpp:requests_processing", "llamacpp:requests_deferred")
     json_pages: tuple[str, ...] = pages.JSON_PAGES
     log_signs: tuple[bytes, ...] = (
         b"slot print_timing: ",

@@ -53,6 +53,7 @@ class SGLang:
     scores = False
     counters_mean_speculation = True
     metrics_path = "/metrics"
+    at_hand: tuple[str, ...] = ("sglang:num_running_reqs", "sglang:num_queue_reqs")
     json_pages: tuple[str, ...] = ("/server_info", "/get_server_info")
     log_signs: tuple[bytes, ...] = (
         b"#running-req: ",

@@ -53,6 +53,7 @@ class TensorRTLLM:
     scores = False
     counters_mean_speculation = True
     metrics_path = "/prometheus/metrics"
+    at_hand: tuple[str, ...] = ()
     json_pages: tuple[str, ...] = ()
     log_signs: tuple[bytes, ...] = (b"[TRT-LLM] [", b"[TensorRT-LLM]")
     log_needles: tuple[bytes, ...] = (*spec_lines.NEEDLES, *log.NEEDLES)

@@ -36,6 +36,7 @@ class VLLM:
     scores = True
     counters_mean_speculation = True
     metrics_path = "/metrics"
+    at_hand: tuple[str, ...] = ("vllm:num_requests_running", "vllm:num_requests_waiting")
     json_pages: tuple[str, ...] = ("/version",)
     log_signs: tuple[bytes, ...] = (
         b"vLLM API server version",

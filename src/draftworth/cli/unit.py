@@ -1,0 +1,170 @@
+"""`draftworth trial` on a systemd unit: plan, run, status, attach, end, release; here or on another machine."""
+
+import json
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from draftworth.errors import EXIT_DONE, NotRestoredError, RefusedError, UsageError
+
+if TYPE_CHECKING:
+    from draftworth.trials.config import SystemdTrial
+    from draftworth.trials.driver.station import Station
+
+_DETACHED = 130
+"""Exit code of a watching that Ctrl-C has ended; the trial goes on."""
+
+
+def plan_unit(config: "SystemdTrial", *, files: bool, as_json: bool) -> int:
+    """Print the plan of a trial on a unit, made on the machine that serves."""
+    shown = _station(config).plan(config, files=files)
+    print(json.dumps(shown.data, indent=1, default=str) if as_json else "\n".join(shown.lines))
+    return EXIT_DONE
+
+
+def run_unit(config: "SystemdTrial", *, yes: bool, detach: bool, as_json: bool) -> int:
+    """Show the plan, ask, start the driver, follow it to its end."""
+    if not yes and not sys.stdin.isatty():
+        raise UsageError("nobody can be asked here whether to stop the service: look at `trial plan`, then add --yes")
+    station = _station(config)
+    shown = station.plan(config)
+    if not yes:
+        print("\n".join([*shown.lines, ""]), file=sys.stderr)
+        print(f"Run this on {station.name}? [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            raise RefusedError("not run; nothing was changed")
+    trial = station.start(config, shown)
+    where = "" if not config.service.host else f" --host {config.service.host}"
+    print(
+        f"Trial {trial} is driven on {station.name}; it goes on without this terminal: "
+        f"`draftworth trial attach {trial}{where}`",
+        file=sys.stderr,
+    )
+    if detach:
+        print(json.dumps({"schema_version": 1, "id": trial, "host": config.service.host or None}) if as_json else trial)
+        return EXIT_DONE
+    return _follow(station, trial, as_json=as_json, on_interrupt=lambda: station.end(trial), where=where)
+
+
+def attach(station: "Station", trial: str, *, where: str, as_json: bool) -> int:
+    """Follow a trial that is at work, or tell how it ended. Ctrl-C ends the watching alone."""
+    return _follow(station, trial, as_json=as_json, on_interrupt=None, where=where)
+
+
+def _follow(
+    station: "Station", trial: str, *, as_json: bool, on_interrupt: Callable[[], object] | None, where: str
+) -> int:
+    from draftworth.trials.driver.events import Shown  # noqa: PLC0415 - lazy
+
+    shown = Shown(sys.stderr)
+    end: dict[str, Any] | None = None
+    events = station.events(trial)
+    try:
+        while end is None:
+            try:
+                end = _to_end(events, shown)
+            except KeyboardInterrupt:
+                if on_interrupt is None:
+                    shown.line(f"No longer watching; the trial goes on: `draftworth trial attach {trial}{where}`")
+                    return _DETACHED
+                shown.line("Ctrl-C: ending the trial; the service is put back first (again: stop watching)")
+                on_interrupt()
+                on_interrupt = None
+                events.close()  # type: ignore[attr-defined]  # a generator, which the interrupt has ended
+                events = _skipping(station, trial)
+    finally:
+        shown.close()
+    return _told(station, trial, end, as_json=as_json)
+
+
+def _to_end(events: Any, shown: Any) -> dict[str, Any]:
+    for event in events:
+        if event.get("kind") == "end":
+            found: dict[str, Any] = event
+            return found
+        shown.show(event)
+    raise UsageError("the trial's events ended without saying how it ended; `draftworth trial status` tells more")
+
+
+def _skipping(station: "Station", trial: str) -> Any:
+    """Return a trial's events once more, without showing again what was shown: only what comes next matters."""
+    for event in station.events(trial):
+        if event.get("kind") in {"end", "line", "now"}:
+            yield event
+
+
+def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool) -> int:
+    from draftworth.cli.show import program, verdict_lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
+    from draftworth.trials.record import NAME, read  # noqa: PLC0415 - lazy
+
+    code, text = int(end["exit"]), str(end.get("text") or "")
+    folder = station.fetch(trial)
+    if (folder / NAME).is_file():
+        found = read(folder)
+        with suppress(BrokenPipeError):
+            if as_json:
+                print(found.model_dump_json(indent=1))
+            else:
+                print("\n".join(verdict_lines(found)))
+                if (folder / REPORT).is_file():
+                    print(f"Report: {folder / REPORT}")
+                print(f"Record: {program()} trial show {folder.name} --json")
+            sys.stdout.flush()
+        code = found.exit_code if code in {0, found.exit_code} else code
+    if code == NotRestoredError.exit_code:
+        raise NotRestoredError(
+            text or "the service is NOT restored; the host goes on trying", end.get("commands") or ()
+        )
+    if text:
+        print(f"draftworth: {text}", file=sys.stderr)
+    return code
+
+
+def _station(config: "SystemdTrial") -> "Station":
+    service = config.service
+    return station_for(service.host, program=service.draftworth, sudo=service.sudo)
+
+
+def station_for(host: str, *, program: str = "draftworth", sudo: bool = False) -> "Station":
+    """Return the machine that trials are driven on: an SSH alias, or empty for this one."""
+    from draftworth.trials.driver.local import LocalStation  # noqa: PLC0415 - lazy
+
+    if not host:
+        return LocalStation()
+    from draftworth.trials.driver.remote import RemoteStation  # noqa: PLC0415 - lazy
+
+    return RemoteStation(host, program=program, sudo=sudo)
+
+
+def station_of(trial: str | None, host: str | None) -> "Station":
+    """Return where a trial is driven: as said, else as it was when it was started from here, else this machine."""
+    from draftworth.trials.driver.pointers import pointer_to  # noqa: PLC0415 - lazy
+
+    if host is not None:
+        return station_for(host)
+    known = pointer_to(trial) if trial else None
+    return station_for("") if known is None else station_for(known.host, program=known.draftworth, sudo=known.sudo)
+
+
+def status_lines(found: dict[str, Any]) -> list[str]:
+    """Return where a trial stands, for a person."""
+    import time  # noqa: PLC0415 - lazy
+
+    from draftworth.trials.progress import duration  # noqa: PLC0415 - lazy
+
+    state = "at work" if found["running"] else "over" if found["ended"] is not None else "without its driver"
+    out = [f"Trial {found['id']}: {state}, in {found['folder']}"]
+    if found.get("step"):
+        since = duration(max(0.0, time.time() - float(found["since"])))
+        out.append(f"  step {found['number']}/{found['steps']}, for {since}: {found['step']}")
+    if found.get("now"):
+        ago = duration(max(0.0, time.time() - float(found["now_unix"])))
+        out.append(f"  {found['now']} ({ago} ago)")
+    restore = found["restore"]
+    net = "armed" if restore["armed"] else "not armed: nothing was changed, or all is back"
+    out.append(f"  way back: {net}; {restore['unit']} is {restore['state']} {restore['progress']}".rstrip())
+    if found["deadman"]["state"] == "active":
+        out.append(f"  downtime is bounded by {found['deadman']['unit']}")
+    return out

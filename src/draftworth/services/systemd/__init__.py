@@ -1,0 +1,1 @@
+"""A service that systemd runs: read exactly, tried, and put back."""

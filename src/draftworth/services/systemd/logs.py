@@ -1,0 +1,119 @@
+"""A unit's output as a file of the trial's: followed from the journal by InvocationID, or from the file it goes to."""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftworth.hosts.base import Host, HostError
+from draftworth.services.systemd.journal import Follower, dropped, follow
+
+if TYPE_CHECKING:
+    from draftworth.services.systemd.found import UnitFound
+
+_FILES = ("file:", "append:", "truncate:")
+_START_BYTES = 32 * 2**20
+"""Bytes of a running original's log that are kept, from its beginning: what it said while it started."""
+_TAIL = 15
+_EXPORT_S = 60.0
+_SETTLE_S = 2.0
+_QUIET_S = 0.2
+
+
+class Logs:
+    """Writes the logs of units into files; one is followed at a time.
+
+    Attributes:
+        folder: where they are written.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.folder = Path()
+        self._follower: Follower | None = None
+
+    def of_original(self, found: "UnitFound", invocation: str) -> Path:
+        """Return the log of the original since it started, as it is now; its first 32 MiB where that is more."""
+        own = output_file(found)
+        if own is not None:
+            return own
+        path = self.folder / f"original-{invocation[:8]}.log"
+        if not path.exists():
+            with suppress(OSError, subprocess.SubprocessError), path.open("wb") as out:
+                head = ["head", "-c", str(_START_BYTES)]
+                with subprocess.Popen(_journal(invocation), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as read:
+                    subprocess.run(head, stdin=read.stdout, stdout=out, check=False, timeout=_EXPORT_S)
+                    read.kill()
+        return path
+
+    def begin(self, found: "UnitFound", unit: str, invocation: str, name: str) -> Path:
+        """Follow a new start of the original; returns its log."""
+        path = self.folder / f"{name}-{invocation[:8]}.log"
+        if not path.exists():
+            self.follow(found, unit, invocation, path)
+        return path
+
+    def follow(self, found: "UnitFound", unit: str, invocation: str, path: Path) -> None:
+        """Write what a start says into a file, from its beginning on, until `stop`. Raises HostError."""
+        self.stop()
+        own = output_file(found)
+        argv: Sequence[str] = follow(unit, invocation)
+        if own is not None:
+            size = own.stat().st_size if own.is_file() else 0
+            argv = ["tail", "--follow=name", "--retry", "--quiet", f"--bytes=+{size + 1}", str(own)]
+        self._follower = Follower(path).start(argv)
+
+    def settle(self) -> None:
+        """Wait a moment until what a start has said is in the file: the journal is a little behind."""
+        if self._follower is None:
+            return
+        deadline = time.monotonic() + _SETTLE_S
+        size = -1
+        while time.monotonic() < deadline:
+            before, size = size, self._follower.path.stat().st_size if self._follower.path.exists() else 0
+            if size and size == before:
+                return
+            time.sleep(_QUIET_S)
+
+    def stop(self) -> None:
+        """End following, once everything that was said is written."""
+        follower, self._follower = self._follower, None
+        if follower is not None:
+            follower.stop()
+
+    def close(self) -> None:
+        """End everything."""
+        self.stop()
+
+    def dropped(self, unit: str, invocation: str) -> int:
+        """Return the lines of a start that the journal's rate limit has kept out."""
+        try:
+            return dropped(self._host, unit, invocation)
+        except HostError:
+            return 0
+
+    def tail(self, unit: str, path: Path) -> tuple[str, ...]:
+        """Return the last lines of a start, from its file, else from the journal of its unit."""
+        from draftworth.services.processes import tail  # noqa: PLC0415 - lazy: psutil
+
+        lines = tuple(tail(path))
+        if lines:
+            return lines
+        # What systemd itself says of a unit (no such program, a failed ExecStartPre=) carries no invocation of its own.
+        argv = ["journalctl", "-u", unit, "-o", "cat", "--no-pager", "-q", "-n", str(_TAIL)]
+        done = self._host.run(argv, timeout_s=_EXPORT_S)
+        return tuple(line.rstrip() for line in done.text.splitlines() if line.strip())
+
+
+def output_file(found: "UnitFound") -> Path | None:
+    """Return the file a unit's output goes to, or None where it goes to the journal."""
+    where = found.snapshot.standard_output
+    kind = next((kind for kind in _FILES if where.startswith(kind)), None)
+    return None if kind is None else Path(where.removeprefix(kind))
+
+
+def _journal(invocation: str) -> list[str]:
+    # -a: lines with unprintable bytes as they are.
+    return ["journalctl", f"_SYSTEMD_INVOCATION_ID={invocation}", "-o", "cat", "-a", "-q", "--no-pager"]

@@ -1,0 +1,286 @@
+"""The shell script that puts a unit back: the one implementation of a restore that every way back uses.
+
+The driver, the dead-man timer, the end of the trial's own unit, a failed variant and a person all start the same unit,
+which runs this script until it succeeds. It needs sh, coreutils and systemctl, so that it works when the tool, its
+Python or its disk are gone; it may be killed at any point and run again. Everything in it was computed from the
+snapshot before the first change.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass, field
+
+from draftworth.services.systemd.names import Names
+
+_SCRIPT = r"""#!/bin/sh
+# Puts @UNIT@ back as it was found before the trial @TAG@. May be run by hand, any number of times.
+set -u
+export LC_ALL=C PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+unit=@UNIT_Q@
+run=@RUN_Q@
+say() { printf 'draftworth: %s\n' "$*"; }
+sc() { timeout -k 5 "$wait" systemctl "$@"; }
+wait=60
+active() { systemctl show -p ActiveState --value "$unit"; }
+mark() { echo "$1" 2>/dev/null >"$run/state"; }
+fail() { say "NOT restored yet: $*; trying again"; mark "failing $*"; exit 1; }
+# What an inactive unit has left in its control group, ended.
+sweep() {
+  case $(systemctl show -p ActiveState --value "$1") in active|activating|reloading) return ;; esac
+  for procs in $(find /sys/fs/cgroup -maxdepth 8 -type d -name "$1" 2>/dev/null); do
+    find "$procs" -name cgroup.procs -exec cat {} + 2>/dev/null | while read -r pid; do
+      say "ending pid $pid, which $1 left"; kill -9 "$pid" 2>/dev/null
+    done
+  done
+}
+mark clearing
+
+# 1. Nothing of the trial's runs or is set up any more.
+for name in @FILES@; do rm -f "$name"; done
+@RMDIR@
+sc daemon-reload || say 'systemctl daemon-reload failed'
+for name in @VARIANTS@; do
+  case $(systemctl show -p ActiveState --value "$name") in
+    inactive) ;;
+    *) say "stopping $name"; wait=@STOP_S@; sc stop "$name" || sc kill -s KILL "$name"; wait=60 ;;
+  esac
+  sweep "$name"
+  sc reset-failed "$name" 2>/dev/null
+done
+if [ -e "$run/changed" ]; then
+  say "$unit may run a variant; stopping it"
+  wait=@STOP_S@; sc stop @TRIGGERS@ "$unit" || sc kill -s KILL "$unit"; wait=60
+  rm -f "$run/changed"
+fi
+
+# 2. Processes that were seen to be the trial's, or the stopped original's, are ended: by pid and start time.
+if [ -f "$run/pids" ]; then
+  group=$(systemctl show -p ControlGroup --value "$unit")
+  while read -r pid started; do
+    stat=$(cat "/proc/$pid/stat" 2>/dev/null) || continue
+    set -- ${stat##*) }
+    [ "${20:-}" = "$started" ] || continue
+    case $(active) in
+      active|activating|reloading) [ -n "$group" ] && grep -qF ":$group" "/proc/$pid/cgroup" 2>/dev/null && continue ;;
+    esac
+    [ "$1" = Z ] || say "ending pid $pid, which the trial left"
+    kill -9 "$pid" 2>/dev/null
+  done <"$run/pids"
+fi
+sweep "$unit"
+mark cleared
+@GPUS@
+# 3. The original, what triggers it, and what depends on it.
+case $(active) in
+  active|activating|reloading) say "$unit is $(active)" ;;
+  *)
+    sc reset-failed "$unit" 2>/dev/null
+    say "starting $unit"
+    for name in @TRIGGERS@; do sc start "$name" || fail "$name does not start"; done
+    sc start --no-block "$unit" || fail "$unit cannot be started"
+    ;;
+esac
+mark starting
+seconds=0
+while :; do
+  case $(active) in
+    active) break ;;
+    failed) fail "$unit failed: $(systemctl show -p Result --value "$unit")" ;;
+    inactive) [ "$seconds" -lt 5 ] || fail "$unit does not stay up" ;;
+  esac
+  [ "$seconds" -lt @START_S@ ] || fail "$unit was not up in time"
+  sleep 1
+  seconds=$((seconds + 1))
+done
+for name in @TRIGGERS@ @DEPENDENTS@; do
+  case $(systemctl show -p ActiveState --value "$name") in active|reloading) continue ;; esac
+  sc reset-failed "$name" 2>/dev/null
+  sc start "$name" || say "$name does not start: $(systemctl show -p Result --value "$name")"
+done
+
+# 4. It answers.
+@PROBE@
+case $(active) in active) ;; *) fail "$unit is $(active)" ;; esac
+say "$unit is back"
+mark restored
+
+# 5. While the trial is at work it decides itself what comes next; otherwise nothing of it stays.
+case $(systemctl show -p ActiveState --value @TRIAL@) in active|activating|reloading) exit 0 ;; esac
+@CLEAN@
+"""
+
+_GPUS = r"""
+# The memory it had is free, or the wait for it is over; whoever else uses a GPU may go on.
+if command -v nvidia-smi >/dev/null 2>&1; then case $(active) in active|activating|reloading) ;; *)
+  tries=0
+  while [ "$tries" -lt @TRIES@ ]; do
+    over=$(timeout 20 nvidia-smi --query-gpu=uuid,memory.used --format=csv,noheader,nounits 2>/dev/null |
+      awk -F', *' -v most=@MOST@ 'BEGIN {
+          split(most, list, " "); for (i in list) { split(list[i], one, "="); at[one[1]] = one[2] } }
+        ($1 in at) && ($2 + 0 > at[$1] + 0) { print $1 " " $2 " MiB" }')
+    [ -n "$over" ] || break
+    [ "$tries" -gt 0 ] || say "waiting for GPU memory: $over"
+    tries=$((tries + 1)); sleep 2
+  done
+;; esac; fi
+"""
+
+_PROBE = r"""
+asked() {
+  if command -v curl >/dev/null 2>&1; then
+    curl -fsS --max-time 120 @CURL@ -H 'Content-Type: application/json' -H @"$run/headers" \
+      -d @"$run/request.json" @URL@ >/dev/null 2>&1
+  elif command -v python3 >/dev/null 2>&1; then
+    python3 "$run/ask.py" >/dev/null 2>&1
+  else
+    say 'neither curl nor python3 here: it was not asked to generate'
+  fi
+}
+seconds=0
+say "waiting until it generates"
+until asked; do
+  case $(active) in active) ;; *) fail "$unit is $(active) while it loads" ;; esac
+  [ "$seconds" -lt @START_S@ ] || fail "it does not generate"
+  sleep 1
+  seconds=$((seconds + 1))
+done
+"""
+
+_ASK = """import ssl, urllib.request
+headers = dict(line.rstrip("\\n").split(": ", 1) for line in open({run!r} + "/headers") if ": " in line)
+context = ssl.create_default_context(cafile={ca!r}) if {url!r}.startswith("https") else None
+body = open({run!r} + "/request.json", "rb").read()
+request = urllib.request.Request({url!r}, body, {{"Content-Type": "application/json", **headers}})
+urllib.request.urlopen(request, timeout=120, context=context).read()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How the original proves that it is back.
+
+    Attributes:
+        url: where a completion is asked for.
+        body: what is sent, JSON.
+        headers: sent with it; may hold a key, so they lie in a file of their own that its owner alone reads.
+        ca_file: the authorities to believe, or None.
+    """
+
+    url: str
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What the script is made from.
+
+    Attributes:
+        names: the trial's.
+        unit: the original.
+        variants: units of variants, running or not.
+        files: every file of the trial's that changes what runs: unit files of variants, the drop-in.
+        triggers: sockets, timers and paths that were active and start it; stopped while a variant runs.
+        dependents: units that were active and stop with it, in the order they are started.
+        stop_s: most seconds one of them may take to stop.
+        start_s: most seconds the original may take to serve, an attempt.
+        gpu_mib: GPU UUID to the most MiB that may be in use before it starts; empty: not waited for.
+        gpu_wait_s: most seconds to wait for that.
+        ask: how it proves that it serves; None: being active is all that can be seen.
+        finisher: argv of what writes the record once nothing of the trial's is left; empty: nothing.
+        lasting: files in /etc to remove at the end.
+    """
+
+    names: Names
+    unit: str
+    variants: tuple[str, ...]
+    files: tuple[str, ...]
+    triggers: tuple[str, ...] = ()
+    dependents: tuple[str, ...] = ()
+    stop_s: int = 120
+    start_s: int = 3600
+    gpu_mib: dict[str, int] = field(default_factory=dict)
+    gpu_wait_s: int = 120
+    ask: Ask | None = None
+    finisher: tuple[str, ...] = ()
+    lasting: tuple[str, ...] = ()
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The unit files of the way back itself."""
+        names = self.names
+        return (names.restore, names.deadman, names.deadman_service)
+
+
+def restore_script(recipe: Recipe) -> str:
+    """Return the script."""
+    names = recipe.names
+    folder = next((path.rpartition("/")[0] for path in recipe.files if path.endswith(".conf")), "")
+    gpus = ""
+    if recipe.gpu_mib:
+        most = " ".join(f"{uuid}={mib}" for uuid, mib in sorted(recipe.gpu_mib.items()))
+        gpus = _GPUS.replace("@TRIES@", str(max(1, recipe.gpu_wait_s // 2))).replace("@MOST@", shlex.quote(most))
+    probe = ""
+    if recipe.ask is not None:
+        ca = f"--cacert {shlex.quote(recipe.ask.ca_file)}" if recipe.ask.ca_file else ""
+        probe = _PROBE.replace("@URL@", shlex.quote(recipe.ask.url)).replace("@CURL@", ca)
+    values = {
+        "@GPUS@": gpus,
+        "@PROBE@": probe,
+        "@CLEAN@": "\n".join(clean_commands(recipe)),
+        "@UNIT_Q@": shlex.quote(recipe.unit),
+        "@UNIT@": recipe.unit,
+        "@TAG@": names.tag,
+        "@RUN_Q@": shlex.quote(names.folder),
+        "@TRIAL@": shlex.quote(names.trial),
+        "@FILES@": _words(recipe.files),
+        "@RMDIR@": f"rmdir {shlex.quote(folder)} 2>/dev/null" if folder else ":",
+        "@VARIANTS@": _words(recipe.variants),
+        "@TRIGGERS@": _words(recipe.triggers),
+        "@DEPENDENTS@": _words(recipe.dependents),
+        "@STOP_S@": str(recipe.stop_s),
+        "@START_S@": str(recipe.start_s),
+    }
+    text = _SCRIPT
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text
+
+
+def clean_commands(recipe: Recipe) -> list[str]:
+    """Return the shell commands that take the way back itself away."""
+    names = recipe.names
+    paths = [*(names.path(unit) for unit in recipe.units), *recipe.lasting]
+    commands = [
+        f"systemctl stop {shlex.quote(names.deadman)} 2>/dev/null",
+        f"rm -f {_words(paths)}",
+        f"rm -rf {shlex.quote(names.folder)}",
+        "rmdir /run/draftworth 2>/dev/null",
+        "timeout -k 5 60 systemctl daemon-reload",
+        f"systemctl reset-failed {_words((*recipe.variants, names.trial, names.deadman_service))} 2>/dev/null",
+    ]
+    if recipe.finisher:
+        run = ["systemd-run", "--no-block", "--collect", "--quiet", f"--unit={names.record}", *recipe.finisher]
+        commands.append(f"{_words(run)} || say 'the record was not written; run `draftworth trial restore`'")
+    commands.append("exit 0")
+    return commands
+
+
+def ask_files(recipe: Recipe) -> dict[str, bytes]:
+    """Return the files beside the script that its question needs: name to content, all private."""
+    ask = recipe.ask
+    if ask is None:
+        return {}
+    headers = "".join(f"{name}: {value}\n" for name, value in ask.headers.items())
+    script = _ASK.format(run=recipe.names.folder, url=ask.url, ca=ask.ca_file)
+    return {"headers": headers.encode(), "request.json": ask.body, "ask.py": script.encode()}
+
+
+def completion(model: str) -> bytes:
+    """Return the body of the question: one token."""
+    return json.dumps({"model": model, "prompt": "Hello", "max_tokens": 1}).encode()
+
+
+def _words(words: tuple[str, ...] | list[str]) -> str:
+    return " ".join(map(shlex.quote, words))

@@ -1,0 +1,1 @@
+"""Trials that run on the serving machine by themselves: started, followed, ended from anywhere."""

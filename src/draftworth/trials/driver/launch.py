@@ -1,0 +1,88 @@
+"""Starting a trial's driver as a transient unit of the machine that serves."""
+
+import json
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from draftworth.errors import RefusedError
+from draftworth.hosts.base import Host
+from draftworth.services.systemd.names import Names
+from draftworth.services.systemd.net import after_death
+from draftworth.services.systemd.service import TAG
+from draftworth.trials.config import SystemdTrial
+from draftworth.trials.driver.drive import REQUEST
+from draftworth.trials.home import new_trial
+
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "DRAFTWORTH_LOCKS", "DRAFTWORTH_ENGINES", "DRAFTWORTH_MODELS")
+_HUB = ("HF_", "TRANSFORMERS_", "SSL_CERT_")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A trial whose driver was started.
+
+    Attributes:
+        folder: the trial's.
+        unit: the unit that drives it.
+    """
+
+    folder: Path
+    unit: str
+
+
+def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, variables: Mapping[str, str]) -> Launched:
+    """Start the driver of a trial; it goes on whatever becomes of this process.
+
+    Args:
+        host: this machine.
+        config: the trial's file, as it was read.
+        port: the service's, from the plan.
+        plan: the fingerprint of the plan that was shown; None: whatever it is.
+        variables: values of the environment variables that the file names: keys. They lie in a file of /run that only
+            root can read, and are in no unit's properties.
+
+    Raises:
+        RefusedError: systemd does not start it; nothing was changed.
+        UsageError: the trial's folder cannot be made.
+    """
+    folder = new_trial()
+    names = Names(f"{folder.name}-{secrets.token_hex(3)}")
+    (folder / TAG).write_text(names.tag, encoding="ascii")
+    request = {"config": config.model_dump(mode="json", exclude_unset=True), "port": port, "plan": plan}
+    (folder / REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
+    environment = f"{names.folder}/environment"
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_HUB)}
+    text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**kept, **variables}.items())
+    host.write(environment, text.encode(), 0o600)
+    systemctl = shutil.which("systemctl") or "/usr/bin/systemctl"
+    stop_s = int(config.limits.start_timeout_s + config.limits.free_timeout_s + 600)
+    properties = {
+        "Description": f"Draftworth: trial {folder.name} on {config.service.unit}",
+        "EnvironmentFile": environment,
+        "WorkingDirectory": str(Path.cwd()),
+        # The first signal goes to the driver alone, which ends the trial and puts the service back.
+        "KillMode": "mixed",
+        "TimeoutStopSec": f"{stop_s}s",
+        "ExecStopPost": after_death(names, systemctl),
+        "OOMScoreAdjust": "-500",
+        "SyslogIdentifier": "draftworth-trial",
+    }
+    argv = ["systemd-run", "--quiet", "--collect", f"--unit={names.trial}"]
+    argv += [f"--property={name}={value}" for name, value in properties.items()]
+    argv += ["--", sys.executable, "-m", "draftworth.trials.driver.drive", str(folder)]
+    done = host.run(argv)
+    if not done.ok:
+        host.remove(environment)
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RefusedError(f"the trial's driver cannot be started as a unit: {done.why}")
+    return Launched(folder, names.trial)
+
+
+def _quoted(value: str) -> str:
+    """Return a value for an EnvironmentFile= (systemd.exec(5)): in double quotes, what ends them escaped."""
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("`", "\\`") + '"'

@@ -1,0 +1,104 @@
+"""Trials driven on this machine."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from draftworth.errors import RefusedError, UsageError
+from draftworth.hosts.local import LocalHost
+from draftworth.services.systemd.bus import exec_commands, properties
+from draftworth.trials.config import SystemdTrial
+from draftworth.trials.driver import attach
+from draftworth.trials.driver.events import events_in
+from draftworth.trials.driver.launch import launch
+from draftworth.trials.driver.station import PlanShown
+from draftworth.trials.home import find_trial
+
+RELEASE = "release"
+"""A file in the trial's folder that ends the time a variant is held."""
+_UNITS = ("draftworth-trial-*.service", "draftworth-restore-*.service")
+
+
+class LocalStation:
+    """See `Station`."""
+
+    name = "this machine"
+
+    def __init__(self) -> None:
+        self._host = LocalHost()
+
+    def plan(self, config: SystemdTrial, *, files: bool = False) -> PlanShown:
+        """Return what a run would do."""
+        from draftworth.trials.driver.shown import shown  # noqa: PLC0415 - lazy: scipy
+        from draftworth.trials.prepare import prepare_loaded  # noqa: PLC0415 - lazy
+
+        need_root()
+        return shown(prepare_loaded(config), files=files)
+
+    def start(self, config: SystemdTrial, shown: PlanShown) -> str:
+        """Start the driver."""
+        need_root()
+        names = [config.service.api_key_env, *config.service.headers_env.values()]
+        variables = {name: os.environ[name] for name in names if name and name in os.environ}
+        done = launch(self._host, config, port=shown.port, plan=shown.fingerprint, variables=variables)
+        return done.folder.name
+
+    def events(self, trial: str) -> Iterator[dict[str, Any]]:
+        """Yield what a trial says."""
+        return events_in(attach.follow(self._host, self._folder(trial)))
+
+    def end(self, trial: str) -> bool:
+        """Ask a trial to end."""
+        return attach.end_trial(self._host, self._folder(trial))
+
+    def release(self, trial: str) -> bool:
+        """End the time a variant is held."""
+        folder = self._folder(trial)
+        attach.names_of(folder)
+        held = (folder / "held").exists()
+        if held:
+            (folder / RELEASE).touch()
+        return held
+
+    def status(self, trial: str | None) -> Sequence[dict[str, Any]]:
+        """Return where a trial stands, or every one at work."""
+        folders = at_work(self._host) if trial is None else [self._folder(trial)]
+        return [attach.status(self._host, folder) for folder in folders]
+
+    def fetch(self, trial: str) -> Path:
+        """Return the trial's folder."""
+        return self._folder(trial)
+
+    def _folder(self, trial: str) -> Path:
+        """Return a trial's folder: in this home, or of a trial that is at work for another."""
+        working = at_work(self._host)
+        if trial == "latest" and working:
+            return working[-1]
+        for folder in working:
+            if folder.name == trial:
+                return folder
+        return find_trial(trial)
+
+
+def need_root() -> None:
+    """Refuse where units cannot be changed. Raises RefusedError."""
+    if os.geteuid() != 0:
+        raise RefusedError(
+            "a trial on a systemd unit changes units of the system, which root may: run it with `sudo -E`"
+        )
+
+
+def at_work(host: LocalHost) -> list[Path]:
+    """Return the folders of the trials whose driver or restore unit is there, oldest first."""
+    done = host.run(["systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager", *_UNITS])
+    if not done.ok:
+        raise UsageError(f"systemd cannot be asked for trials: {done.why}")
+    found = []
+    for line in done.text.splitlines():
+        unit = line.split()[0] if line.split() else ""
+        if unit.startswith("draftworth-trial-"):
+            commands = exec_commands(properties(host, unit))
+            if commands:
+                found.append(Path(commands[0].argv[-1]))
+    return sorted(set(found), key=lambda folder: folder.name)
