@@ -61,7 +61,7 @@ class World:
         self._maybe_fail("verify_original")
         return ()
 
-    def by_hand(self) -> Sequence[str]:
+    def commands(self) -> Sequence[str]:
         return ()
 
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:

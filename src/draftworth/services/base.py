@@ -148,7 +148,7 @@ class Service(Protocol):
         Raises TrialError where something of the trial's is left, or the original is not what it was by our doing.
         """
 
-    def by_hand(self) -> Sequence[str]:
+    def commands(self) -> Sequence[str]:
         """Return the commands that put the service back, for a person; empty where the trial's journal has them."""
 
     def as_found(self, observed: Observed) -> Running:

@@ -107,7 +107,7 @@ class ProcessService:
         """Nothing beyond what its answer shows."""
         return ()
 
-    def by_hand(self) -> Sequence[str]:
+    def commands(self) -> Sequence[str]:
         """Nothing: the journal and the script beside it have it."""
         return ()
 

@@ -179,7 +179,7 @@ def by_hand(scene: Scene) -> tuple[str, ...]:
     from draftworth.services.launch import SCRIPT  # noqa: PLC0415 - lazy: psutil
     from draftworth.services.processes import is_alive  # noqa: PLC0415 - lazy
 
-    own = tuple(scene.service.by_hand())
+    own = tuple(scene.service.commands())
     if own:
         return own
     processes = [process for running in scene.started() for process in (running.leader, *running.seen)]

@@ -2,7 +2,6 @@
 
 import subprocess
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ from draftworth.hosts.base import Host, HostError
 from draftworth.services.systemd.journal import Follower, dropped, follow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from draftworth.services.systemd.found import UnitFound
 
 _FILES = ("file:", "append:", "truncate:")
@@ -59,7 +60,7 @@ class Logs:
         """Write what a start says into a file, from its beginning on, until `stop`. Raises HostError."""
         self.stop()
         own = output_file(found)
-        argv: Sequence[str] = follow(unit, invocation)
+        argv: "Sequence[str]" = follow(unit, invocation)
         if own is not None:
             size = own.stat().st_size if own.is_file() else 0
             argv = ["tail", "--follow=name", "--retry", "--quiet", f"--bytes=+{size + 1}", str(own)]

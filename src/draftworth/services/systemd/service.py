@@ -189,7 +189,7 @@ class SystemdService:
         self._armed().disarm()
         self._logs.close()
 
-    def by_hand(self) -> Sequence[str]:
+    def commands(self) -> Sequence[str]:
         """Return the commands that put the service back without Draftworth."""
         return () if self._net is None else self._net.by_hand()
 
