@@ -187,7 +187,9 @@ class UnitCase:
         """Return what must be the same after a trial, read with systemctl and sha256sum alone."""
         show = self.systemd.systemctl("show", self.unit)
         properties = dict(line.partition("=")[::2] for line in show.splitlines())
-        kept = {name: value for name, value in properties.items() if not _RUNTIME.search(name)}
+        kept: dict[str, Any] = {name: value for name, value in properties.items() if not _RUNTIME.search(name)}
+        for name in _LISTS:  # in no order
+            kept[name] = sorted(str(kept.get(name, "")).split())
         kept["ExecStart"] = re.sub(r" ; (start_time|stop_time|pid|code|status)=[^;]*", "", kept.get("ExecStart", ""))
         files = self.systemd.run(
             ["sh", "-c", "find /etc/systemd/system -type f -exec sha256sum {} + ; find /etc/systemd/system -type l"]
@@ -202,7 +204,11 @@ class UnitCase:
 
     def wait_back(self, seconds: float = 40.0) -> None:
         """Wait until the original serves and nothing of the trial's is left; fail where that is not so in time."""
-        wait_for(lambda: not self.left() and self.state() == "active" and listening(self.port), seconds, self.left)
+        what = "the original serves and nothing of the trial's is left"
+        try:
+            wait_for(lambda: not self.left() and self.state() == "active" and listening(self.port), seconds, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.state()}, left: {self.left()}") from None
         self.as_before()
 
     def left(self) -> list[str]:
@@ -228,6 +234,7 @@ class UnitCase:
             assert not differs, differs
 
 
+_LISTS = ("Requires", "Wants", "Conflicts", "WantedBy", "RequiredBy", "TriggeredBy", "ConsistsOf", "BoundBy")
 _RUNTIME = re.compile(
     r"Timestamp|PID$|^(?:Active|Sub|Invocation|Exec(?!Start$)|NRestarts|CPU|Memory|Tasks|IO|IP|Status|Control|State"
     r"|Result|Condition|Assert|Job|Effective|Freezer|Can|NeedDaemonReload|After|Before|Refuse)|^Monitor"

@@ -45,6 +45,7 @@ def make_app() -> App:
     )
     for name, (place, about) in _VERBS.items():
         app.command(place, name=name, help=about)
+    app.command("draftworth.cli.agent:agent", name="agent", show=False)
     return app
 
 

@@ -30,6 +30,7 @@ def text(name: str) -> str:
     [
         ("pcie_8", "pcie", 8, "SYS"),
         ("nvlink_8", "nvlink", 8, None),
+        ("h200_2", "nvlink", 2, None),  # recorded on two H200 of one host
         ("bridged_4", "nvlink", 4, None),
         ("pcie_2", "pcie", 2, "PHB"),
         ("pcie_2_old", "pcie", 2, "PXB"),

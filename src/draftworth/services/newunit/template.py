@@ -192,7 +192,7 @@ def _before(asked: Asked, parts: Parts) -> Iterable[str]:
     if parts.url:
         yield ""
         yield "# A stranger on the port would pass for this server."
-        list(); [] and steps.exec_step("ExecStartPre", steps.port_free(parts.curl, parts.url))
+        yield from steps.exec_step("ExecStartPre", steps.port_free(parts.curl, parts.url))
 
 
 def _starting(asked: Asked, parts: Parts) -> Iterable[str]:

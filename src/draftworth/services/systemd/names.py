@@ -46,6 +46,11 @@ class Names:
         return f"{self.folder}/armed"
 
     @property
+    def after(self) -> str:
+        """The script that the end of the trial's own unit runs."""
+        return f"{self.folder}/after.sh"
+
+    @property
     def changed(self) -> str:
         """There while the original's own unit may run a variant (drop-in)."""
         return f"{self.folder}/changed"

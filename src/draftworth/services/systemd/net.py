@@ -5,6 +5,7 @@ and a failed variant start the restore unit too. Everything lies in /run: after 
 by itself. Only for one that runs and is not enabled a unit in /etc starts it at boot.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ _RETRY_S = 5
 _SLACK_S = 60.0
 """Seconds by which the timer waits longer than the driver, who comes first where it is alive."""
 _RELOAD_S = 90.0
+_KEPT = ("PYTHONPATH", "DRAFTWORTH_LOCKS")
 
 
 def restore_unit(recipe: Recipe) -> str:
@@ -100,15 +102,22 @@ def boot_unit(recipe: Recipe, target: str, systemctl: str) -> str:
     )
 
 
-def after_death(names: Names, systemctl: str) -> str:
-    """Return the command for the trial's own ExecStopPost=: it acts where the way back is still armed, else tidies up.
+def after_death(names: Names) -> str:
+    """Return the script of the trial's own ExecStopPost=: the way back where it is still armed, else what is left of it.
 
     It only queues the job: what runs in ExecStopPost= is bounded by TimeoutStopSec=, which a load is longer than.
+    A script, since systemd 252 does not read back the `;` of a transient unit's command after a daemon-reload.
     """
-    return (
-        f"/bin/sh -c 'if [ -e {names.armed} ]; then exec {systemctl} start --no-block {names.restore}; fi; "
-        f"rm -rf {names.folder}; rmdir /run/draftworth 2>/dev/null; exit 0'"
-    )
+    tag = names.tag
+    return f"""#!/bin/sh
+if [ -e {names.armed} ]; then exec systemctl start --no-block {names.restore}; fi
+# Nothing was changed, or all of it is back.
+found=$(find {UNITS} {LASTING} -name '*draftworth-*{tag}*' 2>/dev/null)
+rm -rf {names.folder} $found
+rmdir {UNITS}/*.d /run/draftworth 2>/dev/null
+[ -z "$found" ] || systemctl daemon-reload
+exit 0
+"""
 
 
 class Net:
@@ -223,13 +232,14 @@ class Net:
             raise HostError(f"systemctl {' '.join((verb, *words))}: {done.why}")
 
 
-def finisher(folder: Path, environment: Sequence[str] = ()) -> tuple[str, ...]:
+def finisher(folder: Path) -> tuple[str, ...]:
     """Return the argv that writes the record of a trial whose driver died; for systemd-run."""
+    kept = [f"--setenv={name}={os.environ[name]}" for name in _KEPT if name in os.environ]
     return (
-        *(f"--setenv={one}" for one in environment),
+        *kept,
         sys.executable,
         "-m",
-        "draftworth.trials.drive",
+        "draftworth.trials.driver.drive",
         "--record",
         str(folder),
     )

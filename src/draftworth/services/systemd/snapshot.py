@@ -4,31 +4,16 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from draftworth import redact
 from draftworth.errors import UsageError
-from draftworth.hosts.base import Host, HostError
+from draftworth.hosts.base import Host
 from draftworth.models import Frozen
 from draftworth.services.systemd import bus
 from draftworth.services.systemd.bus import ExecCommand, UnitState
-from draftworth.services.systemd.properties import REVERSE, diff, kept
+from draftworth.services.systemd.changes import changed
+from draftworth.services.systemd.files import FileFact, facts, not_loaded, specifiers
+from draftworth.services.systemd.properties import kept
 
-
-class FileFact(Frozen):
-    """One file that makes the unit what it is."""
-
-    path: str
-    kind: str
-    """fragment, drop-in, environment or enablement."""
-    sha256: str | None
-    """Of the content, hex, links followed; None where nothing is there, and for an enablement."""
-    size: int | None = None
-    """Bytes."""
-    mode: int | None = None
-    """Permission bits."""
-    target: str | None = None
-    """What a symbolic link points at, as written in it."""
-    changed_s: float | None = None
-    """When content or attributes changed last (ctime), Unix seconds."""
+__all__ = ["Dependent", "FileFact", "UnitSnapshot", "changed", "names_unit", "observe_unit", "unit_name"]
 
 
 class Dependent(UnitState):
@@ -108,10 +93,7 @@ _NAME = re.compile(
 )
 _STOPS = ("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf", "PropagatesStopTo")
 _DIRECTORIES = ("RuntimeDirectory", "StateDirectory", "CacheDirectory", "LogsDirectory", "ConfigurationDirectory")
-_OWN_PLACES = ("/etc/", "/run/")  # where enablement lies; a distribution's own links do not change
-_SPECIFIER = re.compile(r"%(.)")
 _MICRO = 1e6
-_AT_WORK = frozenset({"active", "activating", "reloading"})
 _LINK_TO_FILE = ("file", "append", "truncate")
 
 
@@ -145,9 +127,9 @@ def observe_unit(host: Host, asked: str) -> UnitSnapshot:
     fragment = found["FragmentPath"] or None
     drop_ins = tuple(found["DropInPaths"])
     places = _unit_path(host)
-    files = _files(host, found, places)
+    files = facts(host, found, places)
     text = {path: host.read(path) for path in (fragment, *drop_ins) if path}
-    specifiers, uses = _specifiers(text)
+    used, uses = specifiers(text)
     pid = found.get("MainPID") or None
     return UnitSnapshot(
         asked=asked,
@@ -180,7 +162,7 @@ def observe_unit(host: Host, asked: str) -> UnitSnapshot:
         ),
         dependents=_dependents(host, found),
         triggers=bus.states(host, sorted(found["TriggeredBy"])),
-        specifiers=specifiers,
+        specifiers=used,
         specifier_uses=uses,
         state_directories=tuple(f"{kind}={one}" for kind in _DIRECTORIES for one in found.get(kind, ())),
         properties=kept(found),
@@ -188,7 +170,7 @@ def observe_unit(host: Host, asked: str) -> UnitSnapshot:
         boot=(host.read("/proc/sys/kernel/random/boot_id") or b"").decode().strip() or None,
         started_s=found["ExecMainStartTimestamp"] / _MICRO if found.get("ExecMainStartTimestamp") else None,
         load_error=found["LoadError"][1],
-        stale=_stale(host, found, places),
+        stale=not_loaded(host, found, places),
     )
 
 
@@ -209,61 +191,6 @@ def names_unit(host: Host, other: str, names: Collection[str]) -> bool:
         if any(re.search(rf"(?<![\w.@\\:-]){re.escape(name)}(?![\w.@\\:-])", text) for name in names):
             return True
     return False
-
-
-def changed(before: UnitSnapshot, now: UnitSnapshot) -> tuple[str, ...]:
-    """Return what is not as it was, one line each; nothing: everything is as it was.
-
-    Compared are files, settings, enablement, the unit's state and the states of what depends on it or triggers it; not
-    pids, times and counters.
-    """
-    lines = []
-    for what in ("load", "active", "sub", "unit_file_state"):
-        was, is_ = getattr(before, what), getattr(now, what)
-        if was != is_:
-            lines.append(f"{before.unit}: {what.replace('_', ' ')} was {was or 'nothing'}, is {is_ or 'nothing'}")
-    lines += _changed_files(before, now)
-    # What other units say about this one is seen only while they are loaded; their states are compared below.
-    skipped = {"UnitFileState", *REVERSE}
-    lines += [one.line() for one in diff(before.properties, now.properties) if one.name not in skipped]
-    lines += _changed_states("depends on it", before.dependents, now.dependents)
-    lines += _changed_states("triggers it", before.triggers, now.triggers)
-    lines += [line for line in now.stale if line not in before.stale]
-    return tuple(dict.fromkeys(lines))
-
-
-def _changed_files(before: UnitSnapshot, now: UnitSnapshot) -> list[str]:
-    old, new = ({(one.kind, one.path): one for one in snapshot.files} for snapshot in (before, now))
-    lines = []
-    for key in sorted(old.keys() | new.keys()):
-        was, is_ = old.get(key), new.get(key)
-        kind, path = key
-        if was is None or is_ is None:
-            lines.append(f"{path} ({kind}) {'is new' if was is None else 'is gone'}")
-        elif (was.sha256, was.target) != (is_.sha256, is_.target):
-            lines.append(f"{path} ({kind}) {'is gone' if is_.sha256 is None and is_.target is None else 'was edited'}")
-        elif was.mode != is_.mode:
-            lines.append(f"{path} ({kind}) had mode {was.mode or 0:o}, has {is_.mode or 0:o}")
-    return lines
-
-
-def _changed_states(how: str, before: Collection[UnitState], now: Collection[UnitState]) -> list[str]:
-    old, new = ({one.name: one for one in states} for states in (before, now))
-    lines = []
-    for name in sorted(old.keys() | new.keys()):
-        was, is_ = old.get(name), new.get(name)
-        if was is None or is_ is None:
-            # Not told of: a unit that does not run is forgotten by systemd, and with it that it depends on another.
-            one = was or is_
-            if one is not None and one.active in _AT_WORK:
-                lines.append(f"{name}, which {how}: {'is new' if was is None else f'was {_state(one)}, is not'}")
-        elif (was.active, was.file_state) != (is_.active, is_.file_state):
-            lines.append(f"{name}, which {how}: was {_state(was)}, is {_state(is_)}")
-    return lines
-
-
-def _state(one: UnitState) -> str:
-    return f"{one.active} ({one.sub}), {one.file_state or 'no file'}"
 
 
 def _template(asked: str, name: str) -> UnitSnapshot:
@@ -327,121 +254,3 @@ def _dependents(host: Host, found: Mapping[str, Any]) -> tuple[Dependent, ...]:
         Dependent(**state.model_dump(), relation=relation, of=of)
         for state, (_, relation, of) in zip(states, rows, strict=True)
     )
-
-
-# One row a file: path, target of a link, mode, size, ctime, hash; each ended by a NUL, nothing there: empty fields.
-_FACTS = r"""
-for path do
-  printf '%s\0' "$path"
-  if [ -L "$path" ]; then readlink -n -- "$path"; fi
-  printf '\0'
-  if [ -f "$path" ]; then
-    stat -L -c %a -- "$path" | tr -d '\n'; printf '\0'
-    stat -L -c %s -- "$path" | tr -d '\n'; printf '\0'
-    stat -L -c %.6Z -- "$path" | tr -d '\n'; printf '\0'
-    sha256sum < "$path" | cut -c1-64 | tr -d '\n'; printf '\0'
-  else printf '\0\0\0\0'; fi
-done
-"""
-_FIELDS = 6
-_EXPAND = r"""IFS=; for pattern do for path in $pattern; do printf '%s\0' "$path"; done; done"""
-
-
-def _files(host: Host, found: Mapping[str, Any], places: Collection[str]) -> tuple[FileFact, ...]:
-    kinds: dict[str, str] = {}
-    if found["FragmentPath"]:
-        kinds[found["FragmentPath"]] = "fragment"
-    kinds |= dict.fromkeys(found["DropInPaths"], "drop-in")
-    patterns = [path for path, _ in found.get("EnvironmentFiles", ())]
-    if patterns:
-        done = host.run(["sh", "-c", _EXPAND, "sh", *patterns])
-        kinds |= dict.fromkeys(_split(done.out), "environment")
-    own = [place for place in places if f"{place}/".startswith(_OWN_PLACES)]
-    if own:
-        names = [word for name in found["Names"] for word in ("-o", "-name", name.replace("\\", "\\\\"))][1:]
-        # A place that is not there is said on standard error, which does not matter.
-        done = host.run(
-            ["find", *own, "-maxdepth", "2", "-type", "l", "(", *names, ")", "-print0"]  # links of .wants, aliases
-        )
-        for path in sorted(_split(done.out)):
-            kinds.setdefault(path, "enablement")
-    if not kinds:
-        return ()
-    done = host.run(["sh", "-c", _FACTS, "sh", *kinds])
-    fields = done.out.split(b"\0")[:-1]
-    if not done.ok or len(fields) != _FIELDS * len(kinds):
-        raise HostError(f"the files of {found['Id']} on {host.name} cannot be read: {done.why}")
-    rows = [
-        [field.decode(errors="surrogateescape") for field in fields[at : at + _FIELDS]]
-        for at in range(0, len(fields), _FIELDS)
-    ]
-    return tuple(_fact(row, kinds[row[0]]) for row in rows)
-
-
-def _split(data: bytes) -> list[str]:
-    return [one.decode(errors="surrogateescape") for one in data.split(b"\0") if one]
-
-
-def _fact(row: list[str], kind: str) -> FileFact:
-    path, target, mode, size, ctime, digest = row
-    if kind == "enablement":
-        return FileFact(path=path, kind=kind, sha256=None, target=target or None)
-    return FileFact(
-        path=path,
-        kind=kind,
-        sha256=digest or None,
-        size=int(size) if size else None,
-        mode=int(mode, 8) if mode else None,
-        target=target or None,
-        changed_s=float(ctime) if ctime else None,
-    )
-
-
-def _specifiers(texts: Mapping[str, bytes | None]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the specifiers in values, and the lines they stand in; comments do not count, inside a line neither."""
-    found: set[str] = set()
-    uses: list[str] = []
-    for data in texts.values():
-        joined = ""
-        for line in (data or b"").decode(errors="replace").splitlines():
-            if line.lstrip().startswith(("#", ";")):
-                continue
-            if line.endswith("\\"):
-                joined += line[:-1] + " "
-                continue
-            joined, whole = "", joined + line
-            _, equals, value = whole.partition("=")
-            here = {f"%{char}" for char in _SPECIFIER.findall(value) if char != "%"} if equals else set()
-            if here:
-                found |= here
-                uses.append(redact.text(" ".join(whole.split())))
-    return tuple(sorted(found)), tuple(uses)
-
-
-def _stale(host: Host, found: Mapping[str, Any], places: Collection[str]) -> tuple[str, ...]:
-    """Return why what is loaded is not what is on disk.
-
-    NeedDaemonReload does not tell of a drop-in that is new, so the folders are looked at too.
-    """
-    if found["LoadState"] != "loaded":
-        return ()
-    lines = []
-    if found.get("NeedDaemonReload"):
-        lines.append("its files were edited since they were loaded")
-    folders = [f"{place}/{folder}" for place in places for name in found["Names"] for folder in _drop_in_folders(name)]
-    # -L: a link to /dev/null switches a drop-in off and is never loaded.
-    done = host.run(["find", "-L", *folders, "-maxdepth", "1", "-name", "*.conf", "-type", "f", "-print0"])
-    loaded = {path.rpartition("/")[2] for path in found["DropInPaths"]}
-    new = [path for path in _split(done.out) if path.rpartition("/")[2] not in loaded]
-    lines += [f"{path} is there and not loaded" for path in sorted(new)]
-    return tuple(lines)
-
-
-def _drop_in_folders(unit: str) -> list[str]:
-    """Return the names of the folders whose drop-ins apply to a unit: its own, its template's, of its prefixes."""
-    stem, _, kind = unit.rpartition(".")
-    prefix, at, instance = stem.partition("@")
-    words = prefix.split("-")
-    prefixes = [prefix, *("-".join(words[:count]) + "-" for count in range(1, len(words)))]
-    stems = [f"{one}{end}" for one in prefixes for end in ((f"@{instance}", "@") if at else ("",))]
-    return [*(f"{one}.{kind}.d" for one in stems), f"{kind}.d"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draftworth.errors import UsageError
-from draftworth.hosts.base import Host
+from draftworth.hosts.base import Host, HostError
 from draftworth.services.systemd.control import UP
 from draftworth.services.systemd.names import Names
 from draftworth.services.systemd.service import TAG
@@ -18,6 +18,9 @@ from draftworth.trials.driver.events import EventReader
 
 _POLL_S = 0.2
 _LOOK_EVERY_S = 1.0
+_ALIVE_EVERY_S = 10.0
+ALIVE = json.dumps({"kind": "alive", "own": True})
+"""Said while there is nothing to say: whoever follows learns that we are there, and we that it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,11 @@ def names_of(folder: Path) -> Names:
 
 
 def state_of(host: Host, unit: str) -> str:
-    """Return a unit's ActiveState, `inactive` where it is not there."""
-    return host.run(["systemctl", "show", "-p", "ActiveState", "--value", "--", unit]).text.strip() or "inactive"
+    """Return a unit's ActiveState, `inactive` where it is not there. Raises HostError where systemd does not answer."""
+    done = host.run(["systemctl", "show", "-p", "ActiveState", "--value", "--", unit])
+    if not done.ok:
+        raise HostError(f"{unit}: its state cannot be asked: {done.why}")
+    return done.text.strip() or "inactive"
 
 
 def ended(folder: Path) -> Ended | None:
@@ -66,7 +72,9 @@ def ended(folder: Path) -> Ended | None:
 def follow(host: Host, folder: Path, offset: int = 0) -> Iterator[str]:
     """Yield what a trial says as lines of JSON, and at last one of kind `end`.
 
-    Where the driver died, what the host does about it is told until the service is back and the record is written.
+    A line of the trial's event log has `at`: the offset in bytes from which the log goes on behind it. Lines of kind
+    `alive` come while there is nothing to say. Where the driver died, what the host does about it is told until the
+    service is back and the record is written.
 
     Args:
         host: this machine.
@@ -75,31 +83,44 @@ def follow(host: Host, folder: Path, offset: int = 0) -> Iterator[str]:
     """
     names = names_of(folder)
     reader = EventReader(folder / EVENTS, offset)
-    looked = 0.0
+    looked, told = 0.0, time.monotonic()
     said = ""
-    while True:
+    over = before = None
+    while over is None:
         over = ended(folder)
-        yield from reader.lines()
-        if over is not None:
-            yield _end(over, reader.offset)
-            return
-        if time.monotonic() - looked >= _LOOK_EVERY_S:
+        for line in reader.lines():
+            told = time.monotonic()
+            yield _placed(line, reader.offset)
+        if over is None and time.monotonic() - looked >= _LOOK_EVERY_S:
             looked = time.monotonic()
-            if state_of(host, names.trial) not in {*UP, "deactivating"} and ended(folder) is None:
-                text, over = _without_driver(host, folder, names)
-                if text and text != said:
-                    said = text
-                    yield json.dumps({"kind": "line", "text": text, "own": True})
-                if over is not None:
-                    yield _end(over, reader.offset)
-                    return
-        time.sleep(_POLL_S)
+            text, dead = _if_dead(host, folder, names)
+            # Twice the same: between two units of the way back there is a moment in which none of them runs.
+            over, before = (dead if dead == before else None), dead
+            if text and text != said:
+                said, told = text, looked
+                yield json.dumps({"kind": "line", "text": text, "own": True})
+        if time.monotonic() - told >= _ALIVE_EVERY_S:
+            told = time.monotonic()
+            yield ALIVE
+        if over is None:
+            time.sleep(_POLL_S)
+    yield json.dumps({"kind": "end", "exit": over.code, "text": over.text, "commands": list(over.commands)})
 
 
-def _end(over: Ended, offset: int) -> str:
-    return json.dumps(
-        {"kind": "end", "exit": over.code, "text": over.text, "commands": list(over.commands), "offset": offset}
-    )
+def _placed(line: str, offset: int) -> str:
+    """Return a line of the log with where the log goes on; one that is no object as it is."""
+    text = line.rstrip()
+    return f'{text[:-1]}, "at": {offset}}}' if text.startswith("{") and text.endswith("}") and text != "{}" else line
+
+
+def _if_dead(host: Host, folder: Path, names: Names) -> tuple[str, Ended | None]:
+    """Return what to say where a trial's driver is gone, and how the trial ended; nothing where it lives."""
+    try:
+        if state_of(host, names.trial) in {*UP, "deactivating"} or ended(folder) is not None:
+            return "", None
+        return _without_driver(host, folder, names)
+    except HostError:  # systemd does not answer now: nothing can be said, and it is asked again
+        return "", None
 
 
 def _without_driver(host: Host, folder: Path, names: Names) -> tuple[str, Ended | None]:
@@ -109,7 +130,7 @@ def _without_driver(host: Host, folder: Path, names: Names) -> tuple[str, Ended 
     from draftworth.trials.recover import needs_restore  # noqa: PLC0415 - lazy
 
     working = [unit for unit in (names.restore, names.record) if state_of(host, unit) in {*UP, "deactivating"}]
-    if working:
+    if working or host.read(names.armed) is not None:
         state = (host.read(names.state) or b"").decode(errors="replace").strip() or "writing the record"
         return f"the trial's driver died; the host puts the service back by itself ({state})", None
     if (folder / RECORD).is_file():

@@ -92,18 +92,17 @@ class EventReader:
         self.offset = offset
 
     def lines(self) -> Iterator[str]:
-        """Yield the whole lines that were written since the last call."""
+        """Yield the whole lines that were written since the last call; `offset` is then behind the line."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self.offset)
                 data = file.read()
         except OSError:
             return
-        whole = data.rpartition(b"\n")[0]
-        if not whole:
-            return
-        self.offset += len(whole) + 1
-        yield from whole.decode(errors="replace").split("\n")
+        *whole, _ = data.split(b"\n")
+        for line in whole:
+            self.offset += len(line) + 1
+            yield line.decode(errors="replace")
 
 
 def events_in(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
@@ -132,9 +131,11 @@ class Shown:
             self._progress = Progress(self._stream, kinds=kinds, known=dict(event.get("known", {})), began_ago=since)
             self._progress.__enter__()
         progress = self._progress
-        if progress is None:
-            return
         text = str(event.get("text", ""))
+        if progress is None:
+            if kind == "line":
+                self.line(text)
+            return
         match kind:
             case "step":
                 progress.step(text)

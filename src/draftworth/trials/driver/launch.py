@@ -18,7 +18,7 @@ from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.home import new_trial
 
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "DRAFTWORTH_LOCKS", "DRAFTWORTH_ENGINES", "DRAFTWORTH_MODELS")
+_PASSED_ON = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "DRAFTWORTH_LOCKS", "DRAFTWORTH_ENGINES", "DRAFTWORTH_MODELS")
 _HUB = ("HF_", "TRANSFORMERS_", "SSL_CERT_")
 
 
@@ -59,16 +59,16 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_HUB)}
     text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**kept, **variables}.items())
     host.write(environment, text.encode(), 0o600)
-    systemctl = shutil.which("systemctl") or "/usr/bin/systemctl"
+    host.write(names.after, after_death(names).encode(), 0o755)
     stop_s = int(config.limits.start_timeout_s + config.limits.free_timeout_s + 600)
     properties = {
         "Description": f"Draftworth: trial {folder.name} on {config.service.unit}",
-        "EnvironmentFile": environment,
+        "EnvironmentFile": f"-{environment}",
         "WorkingDirectory": str(Path.cwd()),
         # The first signal goes to the driver alone, which ends the trial and puts the service back.
         "KillMode": "mixed",
         "TimeoutStopSec": f"{stop_s}s",
-        "ExecStopPost": after_death(names, systemctl),
+        "ExecStopPost": f"/bin/sh -c '[ ! -e {names.after} ] || exec /bin/sh {names.after}'",
         "OOMScoreAdjust": "-500",
         "SyslogIdentifier": "draftworth-trial",
     }
@@ -77,7 +77,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     argv += ["--", sys.executable, "-m", "draftworth.trials.driver.drive", str(folder)]
     done = host.run(argv)
     if not done.ok:
-        host.remove(environment)
+        host.run(["rm", "-rf", names.folder])
         shutil.rmtree(folder, ignore_errors=True)
         raise RefusedError(f"the trial's driver cannot be started as a unit: {done.why}")
     return Launched(folder, names.trial)

@@ -44,9 +44,11 @@ class LocalStation:
         done = launch(self._host, config, port=shown.port, plan=shown.fingerprint, variables=variables)
         return done.folder.name
 
-    def events(self, trial: str) -> Iterator[dict[str, Any]]:
-        """Yield what a trial says."""
-        return events_in(attach.follow(self._host, self._folder(trial)))
+    def events(self, trial: str, offset: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield what a trial says, from an offset in its log."""
+        folder = self._folder(trial)
+        yield {"kind": "trial", "id": folder.name, "own": True}
+        yield from events_in(attach.follow(self._host, folder, offset))
 
     def end(self, trial: str) -> bool:
         """Ask a trial to end."""

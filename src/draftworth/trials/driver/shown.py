@@ -90,5 +90,5 @@ def _files(ready: "Prepared") -> dict[str, str]:
         texts[made.path] = redact.text(made.text) if "key" in made.text.lower() else made.text
     texts[_NAMES.path(_NAMES.restore)] = restore_unit(recipe)
     texts[_NAMES.script] = restore_script(recipe)
-    texts[f"{_NAMES.path(_NAMES.trial)} (transient), ExecStopPost="] = after_death(_NAMES, "/usr/bin/systemctl")
+    texts[f"{_NAMES.after} (ExecStopPost= of {_NAMES.trial})"] = after_death(_NAMES)
     return {path.replace(_NAMES.tag, "TRIAL"): text.replace(_NAMES.tag, "TRIAL") for path, text in texts.items()}

@@ -1,0 +1,133 @@
+"""A unit of its own for a test that breaks something, in a manager that a file's tests share."""
+
+import itertools
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from tests.helpers import wait_for
+from tests.real.private_systemd import PrivateSystemd
+from tests.real.unit_case import Result, UnitCase
+
+_NUMBERS = itertools.count(1)
+MEASURED = frozenset({0, 3})
+"""Exit codes of a trial that came to a verdict."""
+
+
+class Case(UnitCase):
+    """`UnitCase` with what is needed to get in the way at a certain moment."""
+
+    def run_while(self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, timeout_s: float = 90) -> Result:
+        """Run the trial, and do something once when a moment has come; what goes wrong in that fails the test."""
+        trouble: list[BaseException] = []
+        over = threading.Event()
+
+        def wait() -> None:
+            try:
+                while not moment():
+                    if over.is_set():
+                        raise AssertionError("the trial was over before the moment came")
+                    time.sleep(0.02)
+                act()
+            except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+                trouble.append(error)
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        try:
+            found = self.run(*options, timeout_s=timeout_s)
+        finally:
+            over.set()
+            thread.join(30)
+        if trouble:
+            raise trouble[0]
+        return found
+
+    def runs_variant(self) -> bool:
+        """Whether a variant serves or loads now, by what systemd says."""
+        return bool(self.variants()) or "--speculative-config" in self._argv_or_nothing()
+
+    def variants(self) -> list[str]:
+        """Return the units of variants that are up."""
+        listed = self.systemd.systemctl(
+            "list-units", "--plain", "--no-legend", "--state=active,activating", "draftworth-*-ngram-5.service", check=False
+        )
+        return [line.split()[0] for line in listed.splitlines() if line.split()]
+
+    def _argv_or_nothing(self) -> str:
+        with suppress(AssertionError):
+            return self.argv()
+        return ""
+
+    def pid(self, unit: str | None = None) -> int:
+        """Return a unit's main process, as the manager counts."""
+        return int(self.systemd.systemctl("show", "-p", "MainPID", "--value", unit or self.unit) or 0)
+
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        """Send a signal to a process inside."""
+        self.systemd.run(["kill", f"-{int(number)}", str(pid)])
+
+    def driver(self) -> str:
+        """Return the unit that drives the newest trial."""
+        return f"draftworth-trial-{self.tag()}.service"
+
+    def started(self) -> bool:
+        """Whether a trial has begun to change something."""
+        return bool(self.trials()) and (self.trials()[-1] / "tag").is_file() and self.reached("stop-original")
+
+    def journal(self, unit: str) -> str:
+        """Return what a unit has said."""
+        return self.systemd.run(["journalctl", "-u", unit, "-o", "cat", "--no-pager"]).stdout.decode(errors="replace")
+
+    def wait_record(self, seconds: float = 40.0) -> dict[str, Any]:
+        """Wait until the newest trial has a record that tells how the service was left."""
+        wait_for(lambda: (self.trials()[-1] / "trial.json").is_file(), seconds, "the record")
+        return self.record()
+
+    def background(self, *words: str) -> "subprocess.Popen[bytes]":
+        """Run a command inside, and go on."""
+        return subprocess.Popen(self.systemd.exec(words), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@contextmanager
+def made_case(systemd: PrivateSystemd, folder: Path) -> Iterator[Case]:
+    """A case with a unit name of its own; whatever it leaves is taken away, so that the next one begins clean."""
+    case = Case(systemd, folder, unit=f"llm{next(_NUMBERS)}.service")
+    try:
+        yield case
+    finally:
+        clean(systemd)
+
+
+def clean(systemd: PrivateSystemd) -> None:
+    """End every unit of a test and of a trial, and remove its files."""
+    script = r"""
+cd /etc/systemd/system
+units=$(ls -d *.service *.socket *.timer *.path 2>/dev/null; ls /run/systemd/system 2>/dev/null | grep -v '\.d$')
+others=$(systemctl list-units --all --plain --no-legend 'draftworth-*' 'run-*' | awk '{print $1}')
+systemctl stop --no-block $units $others 2>/dev/null
+systemctl kill -s KILL $units $others 2>/dev/null
+rm -rf /etc/systemd/system/* /run/systemd/system/* /run/draftworth
+systemctl daemon-reload
+systemctl stop $units $others 2>/dev/null
+systemctl reset-failed
+exit 0
+"""
+    systemd.run(["timeout", "30", "sh", "-c", script], check=False)
+
+
+def pids_of(text: str) -> list[int]:
+    """Return the pids inside this machine's own process namespace whose command line has a word."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if text.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
