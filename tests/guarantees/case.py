@@ -6,16 +6,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from tests.helpers import wait_for
 from tests.real.private_systemd import PrivateSystemd
-from tests.real.unit_case import Result, UnitCase
+from tests.real.unit_case import QUICK, Result, UnitCase
 
 _NUMBERS = itertools.count(1)
+SLOW: dict[str, Any] = {**QUICK, "speculating": {"tokens_per_chunk": [1, 3, 2], "token_ms": 150.0}}
+"""A variant that takes about 2 s for each of two requests: time to get in the way."""
 MEASURED = frozenset({0, 3})
 """Exit codes of a trial that came to a verdict."""
 
@@ -23,7 +25,7 @@ MEASURED = frozenset({0, 3})
 class Case(UnitCase):
     """`UnitCase` with what is needed to get in the way at a certain moment."""
 
-    def run_while(self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, timeout_s: float = 90) -> Result:
+    def run_while(self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, env: Mapping[str, str] | None = None) -> Result:
         """Run the trial, and do something once when a moment has come; what goes wrong in that fails the test."""
         trouble: list[BaseException] = []
         over = threading.Event()
@@ -41,12 +43,12 @@ class Case(UnitCase):
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
         try:
-            found = self.run(*options, timeout_s=timeout_s)
+            found = self.cli("trial", "run", str(self.file), "--yes", "--json", *options, env=env)
         finally:
             over.set()
             thread.join(30)
         if trouble:
-            raise trouble[0]
+            raise AssertionError(f"{trouble[0]}\nthe trial: {found.code} {found.err[-2000:]}") from trouble[0]
         return found
 
     def runs_variant(self) -> bool:

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_CODE = '''
+_CODE = """
 import json, os, signal, sys, time
 from pathlib import Path
 _here = Path(__file__).parent
@@ -58,7 +58,7 @@ if any("draftworth.trials.driver.drive" in word for word in getattr(sys, "orig_a
     LocalHost.remove = _wrapped(LocalHost.remove, lambda args: f"remove {args[0]}", lambda args: True, None)
     Journal.append = _wrapped(Journal.append, lambda args: f"journal {args[0]} {args[1] if len(args) > 1 else ''}",
                               lambda args: True, lambda what: sqlite3.OperationalError("database or disk is full"))
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Draftworth on a real vLLM: a true positive with a running original, baseline against itself, a start that fails.
+"""Draftworth on a real vLLM: a true positive with a running original, a unit against itself, a start that fails.
 
 Seven starts of a real server in all, and one that fails. Nothing here is skipped: a missing engine is installed.
 """
@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.fakes.delay_proxy import delayed
 from tests.helpers import free_port, listening, original, pids_with, wait_for
+from tests.real.private_systemd import PrivateSystemd
+from tests.real.unit_case import UnitCase
 from tests.trials.conftest import NGRAM, Case
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
@@ -27,6 +29,7 @@ from draftworth.engines.install.machine import compiler_advice
 from draftworth.findings import Code
 from draftworth.readings.log import read_log
 from draftworth.services.processes import family, listener, session_of
+from draftworth.services.systemd.quoting import environment_line, exec_line
 from draftworth.verdicts.output_check import judge
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800)]
@@ -160,9 +163,24 @@ def _corruption_is_caught(real: Real, url: str) -> None:
     assert judge(scored[0], scored[0], baseline, baseline).status == "same"
 
 
-def test_the_baseline_against_itself_is_neither_faster_nor_slower(real: Real) -> None:
-    real.describe([("again", None)], "prompts_per_category = 2\nmax_tokens = 64\n")
-    result = real.run()
+def test_on_a_systemd_unit_the_baseline_against_itself_is_neither_faster_nor_slower(
+    real: Real, private_systemd: PrivateSystemd, tmp_path: Path
+) -> None:
+    case = UnitCase(private_systemd, tmp_path, real.port)
+    variables = "".join(f"{environment_line(name, value)}\n" for name, value in real.variables.items())
+    home = environment_line("HOME", str(Path.home()))
+    case.serve(exec_start=exec_line(real.command), service=f"Environment={home}\n{_named(variables)}", start=False)
+    private_systemd.systemctl("start", case.unit)
+    url = f"http://127.0.0.1:{real.port}"
+    wait_for(lambda: healthy_sync(url), 400, "the original serves")
+    case.remember()
+    case.trial(
+        arms=[("again", None)],
+        service="",
+        limits="start_timeout_s = 400\ndowntime_s = 1200",
+        workload="prompts_per_category = 2\nmax_tokens = 64\n",
+    )
+    result = case.run(timeout_s=900)
     assert result.code in {0, 3}, result.err
     record = result.json
     assert record["verdict"] in {"no difference", "inconclusive"}
@@ -171,8 +189,17 @@ def test_the_baseline_against_itself_is_neither_faster_nor_slower(real: Real) ->
     assert record["restored"] is True
     # Besides the server's own time and the requests, a trial costs under 5 s.
     assert record["overhead_seconds"] < 5
-    assert real.processes() == []
+    arms = {arm["name"]: arm for arm in record["arms"]}
+    assert arms["again"]["version"] == "0.32.0", "what the variant said while it loaded came out of the journal"
+    assert arms["baseline"]["version"] == "0.32.0"
+    case.wait_back(30)
+    private_systemd.systemctl("stop", case.unit)
     assert not listening(real.port)
+
+
+def _named(lines: str) -> str:
+    """Return lines of `NAME=value` as settings of a unit."""
+    return "".join(f"Environment={line}\n" for line in lines.splitlines())
 
 
 def test_an_engine_that_fails_to_start_is_told_in_its_own_words(real: Real) -> None:

@@ -101,6 +101,7 @@ class UnitCase:
         prompts: int = 1,
         limits: str = "start_timeout_s = 20\ndrain_s = 1",
         extra: str = "",
+        workload: str | None = None,
     ) -> "UnitCase":
         """Write the trial's file."""
         parts = [f'[service]\ntype = "systemd"\nunit = "{self.unit}"\n{service}\n']

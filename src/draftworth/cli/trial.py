@@ -203,50 +203,73 @@ Host = Annotated[
     str | None,
     Parameter(help="The machine it is driven on, as `ssh` takes it; default: where it was started from here."),
 ]
+Program = Annotated[
+    str | None,
+    Parameter(name="--draftworth", help="With --host: the program there; default: as in the last trial from here."),
+]
+Sudo = Annotated[
+    bool, Parameter(negative="", help="With --host: become root there with `sudo -n`; default: as in the last trial.")
+]
 TrialId = Annotated[str, Parameter(name="ID", help="A trial's id, or `latest`.")]
 
 
 @app.command
-def attach(trial: TrialId = "latest", /, *, host: Host = None, as_json: Json = False) -> int:
+def attach(
+    trial: TrialId = "latest",
+    /,
+    *,
+    host: Host = None,
+    program: Program = None,
+    sudo: Sudo = False,
+    as_json: Json = False,
+) -> int:
     """Watch a trial on a systemd unit that is at work, from anywhere; Ctrl-C ends the watching, not the trial."""
     from draftworth.cli.unit import attach, station_of  # noqa: PLC0415 - lazy
 
-    return attach(station_of(trial, host), trial, where=f" --host {host}" if host else "", as_json=as_json)
+    station = station_of(trial, host, program=program, sudo=sudo)
+    return attach(station, trial, where=f" --host {host}" if host else "", as_json=as_json)
 
 
 @app.command
 def status(
-    trial: Annotated[str | None, Parameter(name="ID")] = None, /, *, host: Host = None, as_json: Json = False
+    trial: Annotated[str | None, Parameter(name="ID")] = None,
+    /,
+    *,
+    host: Host = None,
+    program: Program = None,
+    sudo: Sudo = False,
+    as_json: Json = False,
 ) -> int:
     """Say where a trial on a systemd unit stands; without ID, every one that is at work on the machine."""
     from draftworth.cli.unit import station_of, status_lines  # noqa: PLC0415 - lazy
 
-    found = station_of(trial, host).status(trial)
+    station = station_of(trial, host, program=program, sudo=sudo)
+    found = station.status(trial)
     if as_json:
         print(json.dumps({"schema_version": 1, "trials": list(found)}, indent=1, default=str))
         return 0
     if not found:
-        print("No trial is at work on a systemd unit here.")
+        print(f"No trial is at work on a systemd unit of {station.name}.")
     print("\n".join(line for one in found for line in status_lines(one)), end="\n" if found else "")
     return 0
 
 
 @app.command
-def stop(trial: TrialId, /, *, host: Host = None) -> int:
+def stop(trial: TrialId, /, *, host: Host = None, program: Program = None, sudo: Sudo = False) -> int:
     """End a trial on a systemd unit: the service is put back first, and verified; `trial attach` shows it."""
     from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
 
-    done = station_of(trial, host).end(trial)
+    done = station_of(trial, host, program=program, sudo=sudo).end(trial)
     print(f"Trial {trial} ends; the service is put back first." if done else f"Trial {trial} is not at work.")
     return 0
 
 
 @app.command
-def release(trial: TrialId, /, *, host: Host = None) -> int:
+def release(trial: TrialId, /, *, host: Host = None, program: Program = None, sudo: Sudo = False) -> int:
     """End the time that `trial run --hold` leaves a variant running; the trial goes on with the restore."""
     from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
 
-    if not station_of(trial, host).release(trial):
+    if not station_of(trial, host, program=program, sudo=sudo).release(trial):
         raise UsageError(f"trial {trial} holds no variant now")
     print(f"Trial {trial} goes on.")
     return 0
@@ -361,3 +384,52 @@ def _say() -> Callable[[str], None]:
             print(text, file=sys.stderr, flush=True)
 
     return say
+
+
+Restart = Annotated[bool, Parameter(negative="", help="Restart the unit now, and wait until it has generated a token.")]
+
+
+@app.command
+def adopt(
+    trial: TrialId,
+    /,
+    *,
+    arm: Annotated[str | None, Parameter(help="Another arm than the best one; it has to be faster, too.")] = None,
+    restart: Restart = False,
+    host: Host = None,
+    program: Program = None,
+    sudo: Sudo = False,
+    as_json: Json = False,
+) -> int:
+    """Make the arm that a trial found faster the unit's own command, by a lasting drop-in; `trial unadopt` undoes it.
+
+    Refused where the trial is not complete, the arm is not faster, its output was not checked, or the unit is not as it
+    was in the trial. Takes effect at the unit's next start. With --restart it is restarted now; where it then does not
+    generate a token within limits.start_timeout_s, everything is undone and the exit code is 6.
+    """
+    from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
+
+    station = station_of(trial, host, program=program, sudo=sudo)
+    told = station.adopt(trial, arm=arm, restart=restart, say=_say())
+    print(json.dumps(told, indent=1) if as_json else "\n".join(told["lines"]))
+    return 0
+
+
+@app.command
+def unadopt(
+    trial: TrialId,
+    /,
+    *,
+    restart: Restart = False,
+    host: Host = None,
+    program: Program = None,
+    sudo: Sudo = False,
+    as_json: Json = False,
+) -> int:
+    """Take the adoption of a trial back: the unit has its own command again, from its next start on."""
+    from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
+
+    station = station_of(trial, host, program=program, sudo=sudo)
+    told = station.unadopt(trial, restart=restart, say=_say())
+    print(json.dumps(told, indent=1) if as_json else "\n".join(told["lines"]))
+    return 0

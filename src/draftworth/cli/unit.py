@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from draftworth.errors import EXIT_DONE, NotRestoredError, RefusedError, UsageError
+from draftworth.errors import EXIT_DONE, EXIT_REFUSED, EXIT_USAGE, NotRestoredError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from draftworth.trials.config import SystemdTrial
@@ -55,43 +55,56 @@ def attach(station: "Station", trial: str, *, where: str, as_json: bool) -> int:
 def _follow(
     station: "Station", trial: str, *, as_json: bool, on_interrupt: Callable[[], object] | None, where: str
 ) -> int:
-    from draftworth.trials.driver.events import Shown  # noqa: PLC0415 - lazy
-
-    shown = Shown(sys.stderr)
+    watch = _Watch(station, trial)
     end: dict[str, Any] | None = None
-    events = station.events(trial)
     try:
         while end is None:
             try:
-                end = _to_end(events, shown)
+                end = watch.to_end()
             except KeyboardInterrupt:
                 if on_interrupt is None:
-                    shown.line(f"No longer watching; the trial goes on: `draftworth trial attach {trial}{where}`")
+                    watch.say(f"No longer watching; the trial goes on: `draftworth trial attach {watch.trial}{where}`")
                     return _DETACHED
-                shown.line("Ctrl-C: ending the trial; the service is put back first (again: stop watching)")
-                on_interrupt()
-                on_interrupt = None
-                events.close()  # type: ignore[attr-defined]  # a generator, which the interrupt has ended
-                events = _skipping(station, trial)
+                watch.say("Ctrl-C: ending the trial; the service is put back first (again: stop watching)")
+                end_it, on_interrupt = on_interrupt, None
+                with suppress(KeyboardInterrupt):  # a second one while it is asked: it is not watched any longer
+                    end_it()
+                    continue
+                watch.say(f"No longer watching: `draftworth trial attach {watch.trial}{where}`")
+                return _DETACHED
     finally:
-        shown.close()
-    return _told(station, trial, end, as_json=as_json)
+        watch.close()
+    return _told(station, watch.trial, end, as_json=as_json)
 
 
-def _to_end(events: Any, shown: Any) -> dict[str, Any]:
-    for event in events:
-        if event.get("kind") == "end":
-            found: dict[str, Any] = event
-            return found
-        shown.show(event)
-    raise UsageError("the trial's events ended without saying how it ended; `draftworth trial status` tells more")
+class _Watch:
+    """Shows a trial's events, each once, also where the watching was interrupted and goes on."""
 
+    def __init__(self, station: "Station", trial: str) -> None:
+        from draftworth.trials.driver.events import Shown  # noqa: PLC0415 - lazy
 
-def _skipping(station: "Station", trial: str) -> Any:
-    """Return a trial's events once more, without showing again what was shown: only what comes next matters."""
-    for event in station.events(trial):
-        if event.get("kind") in {"end", "line", "now"}:
-            yield event
+        self.trial = trial
+        self._station = station
+        self._shown = Shown(sys.stderr)
+        self._at = 0
+
+    def to_end(self) -> dict[str, Any]:
+        """Show what is said until the end, from where it was, and return how it ended."""
+        for event in self._station.events(self.trial, self._at):
+            match event.get("kind"):
+                case "end":
+                    return event
+                case "trial":
+                    self.trial = str(event["id"])
+            self._shown.show(event)
+            self._at = int(event.get("at", self._at))
+        raise UsageError("the trial's events ended without saying how it ended; `draftworth trial status` tells more")
+
+    def say(self, text: str) -> None:
+        self._shown.line(text)
+
+    def close(self) -> None:
+        self._shown.close()
 
 
 def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool) -> int:
@@ -100,7 +113,12 @@ def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool)
     from draftworth.trials.record import NAME, read  # noqa: PLC0415 - lazy
 
     code, text = int(end["exit"]), str(end.get("text") or "")
+    if code in {EXIT_USAGE, EXIT_REFUSED}:  # it never began: there is nothing to fetch
+        print(f"draftworth: {text}", file=sys.stderr)
+        return code
     folder = station.fetch(trial)
+    for remark in station.remarks:
+        print(f"draftworth: {remark}", file=sys.stderr)
     if (folder / NAME).is_file():
         found = read(folder)
         with suppress(BrokenPipeError):
@@ -127,25 +145,43 @@ def _station(config: "SystemdTrial") -> "Station":
     return station_for(service.host, program=service.draftworth, sudo=service.sudo)
 
 
-def station_for(host: str, *, program: str = "draftworth", sudo: bool = False) -> "Station":
-    """Return the machine that trials are driven on: an SSH alias, or empty for this one."""
+def station_for(host: str, *, program: str = "draftworth", sudo: bool = False, latest: str = "") -> "Station":
+    """Return the machine that trials are driven on: an SSH alias, or empty for this one.
+
+    Args:
+        host: the alias.
+        program: Draftworth there.
+        sudo: become root there.
+        latest: the trial that `latest` means; empty: the newest there.
+    """
     from draftworth.trials.driver.local import LocalStation  # noqa: PLC0415 - lazy
 
     if not host:
         return LocalStation()
     from draftworth.trials.driver.remote import RemoteStation  # noqa: PLC0415 - lazy
 
-    return RemoteStation(host, program=program, sudo=sudo)
+    return RemoteStation(host, program=program, sudo=sudo, latest=latest)
 
 
-def station_of(trial: str | None, host: str | None) -> "Station":
-    """Return where a trial is driven: as said, else as it was when it was started from here, else this machine."""
-    from draftworth.trials.driver.pointers import pointer_to  # noqa: PLC0415 - lazy
+def station_of(trial: str | None, host: str | None, *, program: str | None = None, sudo: bool = False) -> "Station":
+    """Return where a trial is driven: as said, else as it was when it was started from here, else this machine.
 
-    if host is not None:
-        return station_for(host)
-    known = pointer_to(trial) if trial else None
-    return station_for("") if known is None else station_for(known.host, program=known.draftworth, sudo=known.sudo)
+    Args:
+        trial: its id, `latest`, or None: no certain one.
+        host: as `ssh` takes it; None: not said.
+        program: Draftworth there; None: as when a trial was last started there from here.
+        sudo: become root there.
+    """
+    from draftworth.trials.driver.pointers import Pointer, pointer_to, way_to  # noqa: PLC0415 - lazy
+
+    known = pointer_to(trial, host) if trial else None
+    if known is None and host is None:
+        if program is not None or sudo:
+            raise UsageError("--draftworth and --sudo are for another machine: name it with --host")
+        return station_for("")
+    way = known or (way_to(host) if host else None) or Pointer(host=host or "")
+    latest = known.trial if known else ""
+    return station_for(way.host, program=program or way.draftworth, sudo=sudo or way.sudo, latest=latest)
 
 
 def status_lines(found: dict[str, Any]) -> list[str]:

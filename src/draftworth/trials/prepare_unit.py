@@ -9,7 +9,9 @@ from draftworth import redact
 from draftworth.bench.requests import load_workload, requests_in
 from draftworth.engines import engine as engine_named
 from draftworth.errors import RefusedError, UsageError
+from draftworth.hosts.local import LocalHost
 from draftworth.services.processes import argv_of, environment_of
+from draftworth.services.systemd.adoption import adopted_trial
 from draftworth.services.systemd.service import SystemdService
 from draftworth.trials.ask import access_of
 from draftworth.trials.plan import Plan, plan
@@ -97,6 +99,12 @@ def _check_speculation(found: "UnitFound", observed: "Observed", engine: "Engine
         files = [one.removeprefix("-") for one in found.snapshot.environment_files]
         named = f" (EnvironmentFile: {', '.join(files)})" if files else ""
         where = "in its ExecStart" if in_unit else f"in a variable of its Environment=, EnvironmentFile= or PATH{named}"
+        adopted = adopted_trial(LocalHost(), found.snapshot.drop_ins)
+        if adopted is not None:
+            raise RefusedError(
+                f"{unit} speculates already ({in_unit or running}): it is adopted from trial {adopted}, and the "
+                f"baseline must not: `draftworth trial unadopt {adopted} --restart` first"
+            )
         raise RefusedError(
             f"{unit} speculates already ({in_unit or running}, {where}); the baseline must not: take it out, restart "
             "the unit, and make it an arm's speculative_config"

@@ -410,6 +410,8 @@ class SystemdService:
             self._host.write(variant.path, variant.quiet.encode())
             self._armed().reload()
         running = self.refresh(running)
+        if found.way == "drop-in":
+            self._stop_triggers(tell)
         tell(f"stopping {running.unit}")
         remarks = control.stop_unit(self._host, running.unit, patience_s=found.snapshot.timeout_stop_s)
         self._logs.stop()
@@ -425,13 +427,16 @@ class SystemdService:
         running = self.refresh(running)
         remarks = drain(self._busy, self._config.limits.drain_s, tell)
         remember(self._host, self.names, set(running.seen))
-        for unit in found.triggers:
-            tell(f"stopping {unit}, which would start {self.unit} again")
-            control.stop_unit(self._host, unit, patience_s=None)
+        self._stop_triggers(tell)
         tell(f"stopping {self.unit}")
         remarks += control.stop_unit(self._host, self.unit, patience_s=found.snapshot.timeout_stop_s)
         self._logs.stop()
         return [*remarks, *self._freed(running, tell)]
+
+    def _stop_triggers(self, tell: Tell) -> None:
+        for unit in self._found_now().triggers:
+            tell(f"stopping {unit}, which would start {self.unit} again")
+            control.stop_unit(self._host, unit, patience_s=None)
 
     def _freed(self, running: Running, tell: Tell) -> list[str]:
         """See that processes, port, GPU memory and shared memory of a stopped server are free."""

@@ -1,7 +1,9 @@
 """Trials driven on this machine."""
 
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from draftworth.hosts.local import LocalHost
 from draftworth.services.systemd.bus import exec_commands, properties
 from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver import attach
+from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.driver.events import events_in
 from draftworth.trials.driver.launch import launch
 from draftworth.trials.driver.station import PlanShown
@@ -26,6 +29,7 @@ class LocalStation:
     name = "this machine"
 
     def __init__(self) -> None:
+        self.remarks: list[str] = []
         self._host = LocalHost()
 
     def plan(self, config: SystemdTrial, *, files: bool = False) -> PlanShown:
@@ -34,11 +38,13 @@ class LocalStation:
         from draftworth.trials.prepare import prepare_loaded  # noqa: PLC0415 - lazy
 
         need_root()
+        refuse_at_work(self._host, config.service.unit)
         return shown(prepare_loaded(config), files=files)
 
     def start(self, config: SystemdTrial, shown: PlanShown) -> str:
         """Start the driver."""
         need_root()
+        refuse_at_work(self._host, config.service.unit)
         names = [config.service.api_key_env, *config.service.headers_env.values()]
         variables = {name: os.environ[name] for name in names if name and name in os.environ}
         done = launch(self._host, config, port=shown.port, plan=shown.fingerprint, variables=variables)
@@ -72,9 +78,25 @@ class LocalStation:
         """Return the trial's folder."""
         return self._folder(trial)
 
+    def adopt(self, trial: str, *, arm: str | None, restart: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """Make an arm's command the unit's own."""
+        from draftworth.trials.adopt import adopt  # noqa: PLC0415 - lazy
+
+        need_root()
+        return adopt(self._host, self._folder(trial), arm=arm, restart=restart, say=say).model_dump(mode="json")
+
+    def unadopt(self, trial: str, *, restart: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """Take that back."""
+        from draftworth.trials.adopt import unadopt  # noqa: PLC0415 - lazy
+
+        need_root()
+        return unadopt(self._host, self._folder(trial), restart=restart, say=say).model_dump(mode="json")
+
     def _folder(self, trial: str) -> Path:
         """Return a trial's folder: in this home, or of a trial that is at work for another."""
-        working = at_work(self._host)
+        working: list[Path] = []
+        with suppress(UsageError):  # no systemd here: what was fetched is there nevertheless
+            working = at_work(self._host)
         if trial == "latest" and working:
             return working[-1]
         for folder in working:
@@ -91,11 +113,36 @@ def need_root() -> None:
         )
 
 
+def refuse_at_work(host: LocalHost, unit: str) -> None:
+    """Refuse where a trial is at work on a unit: it may be stopped now for that trial, and nobody should start it.
+
+    Raises:
+        RefusedError: one is, or the host puts the unit back after one.
+    """
+    wanted = _canonical(host, unit)
+    for folder in at_work(host):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            other = str(json.loads((folder / REQUEST).read_text(encoding="utf-8"))["config"]["service"]["unit"])
+            if _canonical(host, other) == wanted:
+                raise RefusedError(
+                    f"trial {folder.name} is at work on {wanted}: wait for it (`draftworth trial attach {folder.name}`), "
+                    f"or end it with `draftworth trial stop {folder.name}`"
+                )
+    done = host.run(["systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "--full", _UNITS[1]])
+    for line in done.text.splitlines():
+        if f": put {wanted} back " in line:
+            raise RefusedError(f"the host puts {wanted} back after a trial that died ({line.split()[0]}); wait for it")
+
+
+def _canonical(host: LocalHost, unit: str) -> str:
+    return host.run(["systemctl", "show", "-p", "Id", "--value", "--", unit]).text.strip() or unit
+
+
 def at_work(host: LocalHost) -> list[Path]:
     """Return the folders of the trials whose driver or restore unit is there, oldest first."""
     done = host.run(["systemctl", "list-units", "--all", "--plain", "--no-legend", "--no-pager", *_UNITS])
     if not done.ok:
-        raise UsageError(f"systemd cannot be asked for trials: {done.why}")
+        raise UsageError(f"systemd cannot be asked for trials here: {done.why}; name another machine with --host")
     found = []
     for line in done.text.splitlines():
         unit = line.split()[0] if line.split() else ""

@@ -1,6 +1,6 @@
 """Where a trial on a unit is driven from: this machine, or another that SSH reaches. The protocol of both."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,11 +25,14 @@ class Station(Protocol):
     """One machine on which trials are driven.
 
     What it promises: a trial that was started goes on without us, and can be followed from its beginning or from any
-    offset, any number of times; nothing here changes the service but `start`, which leaves that to the driver.
+    offset, any number of times; nothing here changes the service but `start`, which leaves that to the driver, and
+    `adopt` and `unadopt`.
     """
 
     name: str
     """The machine, for a person."""
+    remarks: list[str]
+    """What is to be said about the folder that was fetched last."""
 
     def plan(self, config: SystemdTrial, *, files: bool = False) -> PlanShown:
         """Return what a run would do. Raises what the run would raise.
@@ -42,8 +45,15 @@ class Station(Protocol):
     def start(self, config: SystemdTrial, shown: PlanShown) -> str:
         """Start the driver of a trial whose plan was shown. Returns the trial's id."""
 
-    def events(self, trial: str) -> Iterator[dict[str, Any]]:
-        """Yield what a trial says, from its beginning, until an event of kind `end`; outlives a lost connection."""
+    def events(self, trial: str, offset: int = 0) -> Iterator[dict[str, Any]]:
+        """Yield what a trial says until an event of kind `end`; outlives a lost connection.
+
+        First comes one of kind `trial` with its `id`. Those of its log have `at`, from which it can be followed again.
+
+        Args:
+            trial: its id, or `latest`.
+            offset: where to begin in its log; 0: its beginning.
+        """
 
     def end(self, trial: str) -> bool:
         """Ask a trial to put the service back and end. Returns whether it was running."""
@@ -56,3 +66,9 @@ class Station(Protocol):
 
     def fetch(self, trial: str) -> Path:
         """Return the trial's folder on this machine, brought here where it is on another."""
+
+    def adopt(self, trial: str, *, arm: str | None, restart: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """Make an arm's command the unit's own. Returns `adopt.Told` as JSON; raises what `adopt.adopt` raises."""
+
+    def unadopt(self, trial: str, *, restart: bool, say: Callable[[str], None]) -> dict[str, Any]:
+        """Take that back. Returns `adopt.Told` as JSON; raises what `adopt.unadopt` raises."""
