@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"OSError: {error}", flush=True)  # noqa: T201 - the log
         return 1
     startup.spawn_children(script)
+    mapped = startup.map_shared_memory(script)
     startup.load(args)
     server = FakeServer(
         script,
@@ -53,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
         die=lambda: os._exit(script.exit_code),
     )
     asyncio.run(_serve(server, listener))
+    if mapped is not None:
+        mapped.close()
     return 0
 
 
@@ -65,6 +68,8 @@ async def _serve(server: FakeServer, listener: socket.socket) -> None:
     await server.listen(listener)
     print(f"INFO:     Started server process [{os.getpid()}]", flush=True)  # noqa: T201 - the log
     print("INFO:     Application startup complete.", flush=True)  # noqa: T201 - the log
+    if server.script.notify:
+        startup.notify_ready()
     await stop.wait()
     startup.log("[shutdown] API server: shutdown triggered", source="launcher.py:254")
     await asyncio.sleep(server.script.stop_seconds)

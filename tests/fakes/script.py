@@ -108,6 +108,16 @@ class Script:
     """Before it listens, spread over the log lines of the start."""
     warm_seconds: float = 0.0
     """Healthy, but answers 503 to anything that generates."""
+    load_silent: bool = False
+    """`load_seconds` pass in one go, without a line and without work, after half of the lines."""
+    notify: bool = False
+    """Tell systemd that it is ready, as a service of Type=notify does."""
+    odd_log: bool = False
+    """Its start prints bytes that are no UTF-8, control characters, and harmless lines with `error` in them."""
+    chatter: int = 0
+    """Lines that it prints at once when it begins to load."""
+    shm_mib: int = 0
+    """Size of a file in /dev/shm that it maps, with a name as Python's shared memory has, and never removes."""
     die_at: str | None = None
     """`load`, `first_request` (the first that generates, chat or completion) or `request:N`."""
     exit_code: int = 1

@@ -2,8 +2,10 @@
 
 import argparse
 import json
+import mmap
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -160,6 +162,7 @@ def load(args: argparse.Namespace) -> None:
             flush=True,
         )
         sys.exit(1)
+    say_odd(script)
     lines = startup_lines(args, script.version)
     for i, line in enumerate(lines):
         if script.die_at == "load" and i == len(lines) // 2:
@@ -171,7 +174,38 @@ def load(args: argparse.Namespace) -> None:
             )
             sys.exit(script.exit_code)
         log(line.text, source=line.source, level=line.level, process=line.process)
-        time.sleep(script.load_seconds / len(lines))
+        if not script.load_silent:
+            time.sleep(script.load_seconds / len(lines))
+        elif i == len(lines) // 2:
+            time.sleep(script.load_seconds)
+
+
+def say_odd(script: Script) -> None:
+    """Print what a reader of logs must bear."""
+    if script.odd_log:
+        sys.stdout.buffer.write(b"\xff\xfe caf\xe9 \x00\x1b[31m red\x1b[0m\r\n\n" + b"x" * 100_000 + b"\n")
+        sys.stdout.buffer.flush()
+        log("error_rate=0.0, errors=0: no Error was seen, CUDA out of memory protection is on", source="stats.py:1")
+    for number in range(script.chatter):
+        print(f"chatter {number}", flush=True)  # noqa: T201 - the log
+
+
+def map_shared_memory(script: Script) -> "mmap.mmap | None":
+    """Map a new file of /dev/shm; it stays when the process ends."""
+    if not script.shm_mib:
+        return None
+    path = Path(f"/dev/shm/psm_{os.urandom(4).hex()}")
+    path.write_bytes(b"x" * (script.shm_mib * 2**20))
+    with path.open("r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def notify_ready() -> None:
+    """Tell systemd that the service is ready (sd_notify(3))."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+            out.sendto(b"READY=1", address.replace("@", "\0", 1) if address.startswith("@") else address)
 
 
 def spawn_children(script: Script) -> list["subprocess.Popen[bytes]"]:

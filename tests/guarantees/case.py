@@ -1,7 +1,6 @@
 """A unit of its own for a test that breaks something, in a manager that a file's tests share."""
 
 import itertools
-import os
 import signal
 import subprocess
 import threading
@@ -71,6 +70,19 @@ class Case(UnitCase):
         """Return a unit's main process, as the manager counts."""
         return int(self.systemd.systemctl("show", "-p", "MainPID", "--value", unit or self.unit) or 0)
 
+    def members(self, unit: str | None = None) -> list[int]:
+        """Return the processes in a unit's control group."""
+        group = self.systemd.systemctl("show", "-p", "ControlGroup", "--value", unit or self.unit)
+        return [int(pid) for pid in self.systemd.run(["cat", f"/sys/fs/cgroup{group}/cgroup.procs"]).stdout.split()]
+
+    def lives(self, pid: int) -> bool:
+        """Whether there is a process, as the manager counts."""
+        return self.systemd.run(["test", "-d", f"/proc/{pid}"], check=False).returncode == 0
+
+    def shared_memory(self) -> list[str]:
+        """Return the names in the manager's /dev/shm that servers make."""
+        return self.systemd.run(["sh", "-c", "cd /dev/shm; ls | grep ^psm_ || true"]).stdout.decode().split()
+
     def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
         """Send a signal to a process inside."""
         self.systemd.run(["kill", f"-{int(number)}", str(pid)])
@@ -82,6 +94,18 @@ class Case(UnitCase):
     def started(self) -> bool:
         """Whether a trial has begun to change something."""
         return bool(self.trials()) and (self.trials()[-1] / "tag").is_file() and self.reached("stop-original")
+
+    def remarks_of(self, step: str) -> list[str]:
+        """Return what the journal says that a step has left."""
+        effects = [event for event in self.events() if event.kind == "effect" and step in event.step]
+        return [str(remark) for event in effects for remark in event.data.get("remarks", ())]
+
+    def log_of(self, step: str) -> str:
+        """Return what the server of a start has said so far."""
+        if not self.trials():
+            return ""
+        found = sorted((self.trials()[-1] / "logs").glob(f"*{step}.log"))
+        return found[-1].read_text(encoding="utf-8", errors="replace") if found else ""
 
     def journal(self, unit: str) -> str:
         """Return what a unit has said."""
@@ -115,7 +139,7 @@ units=$(ls -d *.service *.socket *.timer *.path 2>/dev/null; ls /run/systemd/sys
 others=$(systemctl list-units --all --plain --no-legend 'draftworth-*' 'run-*' | awk '{print $1}')
 systemctl stop --no-block $units $others 2>/dev/null
 systemctl kill -s KILL $units $others 2>/dev/null
-rm -rf /etc/systemd/system/* /run/systemd/system/* /run/draftworth
+rm -rf /etc/systemd/system/* /run/systemd/system/* /run/draftworth; rm -f /dev/shm/psm_*
 systemctl daemon-reload
 systemctl stop $units $others 2>/dev/null
 systemctl reset-failed
@@ -124,12 +148,6 @@ exit 0
     systemd.run(["timeout", "30", "sh", "-c", script], check=False)
 
 
-def pids_of(text: str) -> list[int]:
-    """Return the pids inside this machine's own process namespace whose command line has a word."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            with suppress(OSError):
-                if text.encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-    return found
+def remarks(done: Result) -> str:
+    """Return the findings of a record as one text."""
+    return "\n".join(one["message"] for one in done.json["findings"])

@@ -56,8 +56,8 @@ if any("draftworth.trials.driver.drive" in word for word in getattr(sys, "orig_a
     LocalHost.write = _wrapped(LocalHost.write, lambda args: f"write {args[0]}", lambda args: True,
                                lambda what: HostError(f"{what}: No space left on device"))
     LocalHost.remove = _wrapped(LocalHost.remove, lambda args: f"remove {args[0]}", lambda args: True, None)
-    Journal.append = _wrapped(Journal.append, lambda args: f"journal {args[0]} {args[1] if len(args) > 1 else ''}",
-                              lambda args: True, lambda what: sqlite3.OperationalError("database or disk is full"))
+    Journal._insert = _wrapped(Journal._insert, lambda args: f"journal {args[0][4]} {args[0][5]}",
+                               lambda args: True, lambda what: sqlite3.OperationalError("database or disk is full"))
 """
 
 

@@ -40,7 +40,8 @@ class RemoteCase(UnitCase):
         if not path.exists():
             path.parent.mkdir(exist_ok=True)
             path.write_text(
-                f"#!/bin/sh\nexport DRAFTWORTH_HOME={self.home} DRAFTWORTH_LOCKS={self.folder}/locks HOME={self.folder}\n"
+                f"#!/bin/sh\nexport DRAFTWORTH_HOME={self.home} HOME={self.folder}\n"
+                f"export DRAFTWORTH_LOCKS={self.folder}/locks\n"
                 f'exec {sys.executable} -m draftworth "$@"\n',
                 encoding="utf-8",
             )

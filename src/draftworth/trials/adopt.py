@@ -203,8 +203,8 @@ def _told(
     elif known is not None and _runs_otherwise(now, known):
         again = f"draftworth trial {'adopt' if adopted else 'unadopt'} {trial} --restart"
         lines.append(
-            f"{unit} runs on as it was started: this takes effect at its next restart, by `systemctl restart {unit}`, "
-            f"or by `{again}`, which checks that it generates."
+            f"{unit} runs on as it was started: its command takes effect at its next restart, by `systemctl restart "
+            f"{unit}`, or by `{again}`, which checks that it generates."
         )
     if adopted:
         lines.append(f"Undo: `draftworth trial unadopt {trial}`")

@@ -24,6 +24,7 @@ from draftworth.trials import record as records
 from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.driver.fetched import NAME as FETCHED
+from draftworth.trials.home import all_trials
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
 from draftworth.trials.plan import arm_command
@@ -103,9 +104,7 @@ def read_trial(folder: Path) -> Tried:
             "arm's flags into your service's command yourself"
         )
     if (folder / FETCHED).is_file():
-        raise RefusedError(
-            f"trial {folder.name} is here as a copy of another machine's: name that machine with --host"
-        )
+        raise RefusedError(f"trial {folder.name} is here as a copy of another machine's: name that machine with --host")
     try:
         with Journal(folder / JOURNAL) as journal:
             events = tuple(journal.events())
@@ -226,6 +225,21 @@ def read_adoption(folder: Path) -> Adoption | None:
         return None
     except (OSError, ValueError) as error:
         raise RefusedError(f"{path}: damaged: {' '.join(str(error).split())[:200]}") from None
+
+
+def still_running(now: UnitSnapshot) -> str | None:
+    """Return the trial whose arm a unit still runs although that was taken back, or None: it was not restarted since.
+
+    systemd has the unit's own command loaded then, and no file is younger than the process, so nothing else tells.
+    """
+    for folder in reversed(all_trials()):
+        with suppress(RefusedError):
+            known = read_adoption(folder)
+            if known is None or known.unit != now.unit or known.undone_unix is None or now.started_s is None:
+                continue
+            if known.adopted_unix <= now.started_s < known.undone_unix:
+                return known.trial
+    return None
 
 
 def keep(folder: Path, adoption: Adoption) -> None:

@@ -131,10 +131,11 @@ def undo(host: Host, known: Adoption, why: str) -> None:
 
 def _about(tried: Tried, judged_arm: "ArmComparison", unix: float) -> list[str]:
     """Return the comment of the drop-in."""
-    name, trial = judged_arm.arm, tried.folder.name
-    ratio = interval(judged(judged_arm))
+    ratio, metric = judged(judged_arm), METRICS[judged_arm.metric]
+    sure = "" if ratio is None else f", {100 * ratio.confidence:.4g} % interval"
+    trial = tried.folder.name
     return [
-        f"Arm {name}: {judged_arm.verdict}, {METRICS[judged_arm.metric]} ratio to the unit's own command {ratio}.",
+        f"Arm {judged_arm.arm}: {judged_arm.verdict}; {metric} ratio to the unit's own command {interval(ratio)}{sure}.",
         f"Adopted {iso(unix)}. Undo: draftworth trial unadopt {trial}",
         f"(or remove this file; then systemctl daemon-reload and systemctl restart {tried.unit}).",
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from draftworth.errors import UsageError
+from draftworth.errors import TrialError, UsageError
 
 NAME = "journal.db"
 VERSION = 1
@@ -81,16 +81,26 @@ class Journal:
             raise UsageError(f"{path}: written by a later Draftworth (format {found}, this one knows {VERSION})")
 
     def append(self, kind: Kind, step: str = "", **data: Any) -> None:
-        """Write one event; on disk when this returns."""
+        """Write one event; on disk when this returns.
+
+        Raises:
+            TrialError: it cannot be written: the disk is full, or fails.
+        """
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        row = (time.time(), time.monotonic(), boot, os.getpid(), kind, step, json.dumps(data, default=str))
+        try:
+            self._insert(row)
+        except sqlite3.Error as error:
+            raise TrialError(f"{self.path}: the trial's journal cannot be written: {error}") from None
+
+    def _insert(self, row: tuple[Any, ...]) -> None:
         self._db.execute(
-            "INSERT INTO events (unix, monotonic, boot, pid, kind, step, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (time.time(), time.monotonic(), boot, os.getpid(), kind, step, json.dumps(data, default=str)),
+            "INSERT INTO events (unix, monotonic, boot, pid, kind, step, data) VALUES (?, ?, ?, ?, ?, ?, ?)", row
         )
 
     def note(self, kind: Kind, step: str = "", **data: Any) -> None:
         """Append where that is possible: what a restore does must not depend on a full disk."""
-        with suppress(sqlite3.Error, OSError):
+        with suppress(TrialError, sqlite3.Error, OSError):
             self.append(kind, step, **data)
 
     @contextmanager

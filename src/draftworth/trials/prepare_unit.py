@@ -86,6 +86,8 @@ def _unit(observed: "Observed") -> str:
 
 def _check_speculation(found: "UnitFound", observed: "Observed", engine: "Engine", seen: "Sequence[str]") -> None:
     """Refuse a unit that speculates already, by its command or by a variable that the command expands."""
+    from draftworth.trials.adopted import still_running  # noqa: PLC0415 - lazy: it reads trials, this makes them
+
     unit = found.snapshot.unit
     env: dict[str, str] = {}
     if observed.process is not None:
@@ -93,6 +95,12 @@ def _check_speculation(found: "UnitFound", observed: "Observed", engine: "Engine
             env = environment_of(observed.process.pid)
         except OSError:
             env = {}
+    before = still_running(found.snapshot)
+    if before is not None:
+        raise RefusedError(
+            f"{unit} still runs the arm of trial {before}, whose adoption was taken back without a restart: "
+            f"`draftworth trial unadopt {before} --restart` first"
+        )
     in_unit = engine.speculation_in(observed.command, {})
     running = engine.speculation_in(seen, env)
     if in_unit or running:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from draftworth import redact
 from draftworth.bench.machine import device_here
-from draftworth.errors import RefusedError, UsageError
+from draftworth.errors import RefusedError, TrialError, UsageError
 from draftworth.trials.base import Outcome
 from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.run import run_endpoints
@@ -95,7 +95,10 @@ def conduct(
         prepared.service.join(folder, prepared.observed)
         interrupts = Interrupts(lambda _: None)
         with Journal(folder / JOURNAL, create=True) as journal, guard(folder) as watch:
-            journal.append("note", "guard", pid=watch.pid)
+            try:
+                journal.append("note", "guard", pid=watch.pid)
+            except TrialError as error:
+                raise RefusedError(str(error)) from None
             # Guarded, and with signals handled, until the record is written: a trial that dies gets one too.
             with interrupts.installed():
                 outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=watch, show=show)

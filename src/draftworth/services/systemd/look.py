@@ -19,6 +19,8 @@ from draftworth.services.systemd.snapshot import UnitSnapshot, observe_unit
 if TYPE_CHECKING:
     from draftworth.trials.config import SystemdTrial
 
+_ONESHOT_AGAIN = 244
+"""The first systemd that restarts a oneshot unit that failed."""
 _ON_SUCCESS = 249
 """The first systemd with OnSuccess=."""
 _ENABLED = frozenset({"enabled", "alias"})
@@ -41,6 +43,11 @@ def observed(host: Host, config: "SystemdTrial", gpus: GpuReader) -> Observed:
     if refused is not None:
         raise refused
     version = systemd_version(host)
+    if 0 < version < _ONESHOT_AGAIN:
+        raise RefusedError(
+            f"systemd {version} cannot run a restore again until it has succeeded (Restart= of oneshot units came with "
+            f"{_ONESHOT_AGAIN}): a trial here could end without the service"
+        )
     how, why = _way(snapshot, config, version)
     leader = identify(snapshot.main_pid or 0)
     if leader is None:

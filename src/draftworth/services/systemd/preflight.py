@@ -49,6 +49,7 @@ def refusals(snapshot: UnitSnapshot, host: Host) -> RefusedError | None:
         lambda: _transient(snapshot),
         lambda: _kind(snapshot),
         lambda: _state(snapshot),
+        lambda: _upheld(snapshot),
         lambda: _stale(snapshot),
         lambda: _edited(snapshot, host),
         lambda: _rights(snapshot, host),
@@ -187,6 +188,16 @@ def _state(snapshot: UnitSnapshot) -> str | None:
     if snapshot.main_pid is None:
         return f"{unit} is active ({sub}) and systemd knows no main process of it: set Type= so that it does"
     return None
+
+
+def _upheld(snapshot: UnitSnapshot) -> str | None:
+    keepers = [one.name for one in snapshot.dependents if one.relation == "UpheldBy" and one.active == "active"]
+    if not keepers:
+        return None
+    return (
+        f"{keepers[0]} has Upholds={snapshot.unit}: systemd would start it again as soon as it is stopped; "
+        f"`systemctl stop {keepers[0]}` for the time of the trial"
+    )
 
 
 def _stale(snapshot: UnitSnapshot) -> str | None:

@@ -375,7 +375,10 @@ class SystemdService:
     def alive(self, running: Running) -> bool:
         """Whether the unit still runs the same start."""
         state = control.now(self._host, running.unit)
-        return state.up and state.invocation == running.invocation
+        living = state.up and state.invocation == running.invocation
+        if not living:  # its last words say why, and the journal is a moment behind
+            self._logs.settle()
+        return living
 
     def _members(self, running: Running) -> set[ProcessId]:
         group = control.now(self._host, running.unit).group
@@ -415,6 +418,9 @@ class SystemdService:
         tell(f"stopping {running.unit}")
         remarks = control.stop_unit(self._host, running.unit, patience_s=found.snapshot.timeout_stop_s)
         self._logs.stop()
+        lost = self._logs.dropped(running.unit, running.invocation)
+        if lost:
+            remarks.append(f"{lost} lines of its output are missing: journald's rate limit (LogRateLimitBurst=)")
         return [*remarks, *self._freed(running, tell)]
 
     def stop_original(self, observed: Observed, tell: Tell) -> Sequence[str]:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 import draftworth
 from draftworth.errors import EXIT_UNEXPECTED, DraftworthError, NotRestoredError, RefusedError, UsageError
 from draftworth.trials.config import SystemdTrial
@@ -39,7 +41,7 @@ def serve(verb: str, asked: Asked) -> int:
         "DRAFTWORTH_HOME", "/var/lib/draftworth" if os.geteuid() == 0 else str(Path.home() / ".draftworth")
     )
     try:
-        _check(verb, str(asked.get("version", "")))
+        _check(verb, str(asked.get("version", "")), str(asked.get("alias", "ALIAS")))
         for document in VERBS[verb](LocalStation(), asked):
             _print(document)
     except DraftworthError as error:
@@ -56,19 +58,27 @@ def serve(verb: str, asked: Asked) -> int:
     return 0
 
 
-def _check(verb: str, client: str) -> None:
+def _check(verb: str, client: str, alias: str) -> None:
     """Raise UsageError where there is no such request, or the two ends are of different versions."""
     if verb not in VERBS:
         raise UsageError(f"{verb!r}: no such request; known: {', '.join(VERBS)}")
     if client != draftworth.__version__:
         raise UsageError(
             f"Draftworth {draftworth.__version__} is installed there and {client or 'none'} here; make them the same "
-            "(`draftworth host install ALIAS` brings this one there)"
+            f"(`draftworth host install {alias}` brings this one there)"
         )
 
 
 def _hello(station: LocalStation, asked: Asked) -> Answers:  # noqa: ARG001 - as all of them
-    yield {"version": draftworth.__version__, "root": os.geteuid() == 0, "home": os.environ["DRAFTWORTH_HOME"]}
+    home = Path(os.environ["DRAFTWORTH_HOME"])
+    there = next(folder for folder in (home, *home.parents) if folder.exists())
+    yield {
+        "version": draftworth.__version__,
+        "root": os.geteuid() == 0,
+        "home": str(home),
+        "writable": os.access(there, os.W_OK),
+        "free": shutil.disk_usage(there).free,
+    }
 
 
 def _plan(station: LocalStation, asked: Asked) -> Answers:
@@ -198,7 +208,12 @@ def _config(asked: Asked, folder: Path) -> SystemdTrial:
         table, name = where.split(".")
         data[table][name] = str(path)
     data["service"]["host"] = ""
-    return SystemdTrial.model_validate_json(json.dumps(data))
+    try:
+        return SystemdTrial.model_validate_json(json.dumps(data))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UsageError(f"the trial's file is not understood here: {where}: {first['msg']}") from None
 
 
 def _say(text: str) -> None:

@@ -127,7 +127,7 @@ def _without_driver(host: Host, folder: Path, names: Names) -> tuple[str, Ended 
     """Return what to say of a trial whose driver is gone, and how it ended, once that is known."""
     from draftworth.trials.record import NAME as RECORD  # noqa: PLC0415 - lazy
     from draftworth.trials.record import read  # noqa: PLC0415 - lazy
-    from draftworth.trials.recover import needs_restore  # noqa: PLC0415 - lazy
+    from draftworth.trials.recover import elsewhere, needs_restore  # noqa: PLC0415 - lazy
 
     working = [unit for unit in (names.restore, names.record) if state_of(host, unit) in {*UP, "deactivating"}]
     if working or host.read(names.armed) is not None:
@@ -138,7 +138,7 @@ def _without_driver(host: Host, folder: Path, names: Names) -> tuple[str, Ended 
         return "", Ended(found.exit_code, "" if found.restored else found.restore, found.restore_commands)
     if not needs_restore(folder):
         return "", Ended(6, "the trial's driver died before it changed anything")
-    text = f"the trial's driver died; run `draftworth trial restore {folder.name}` to verify and record what is there"
+    text = f"the trial's driver died; run `{elsewhere(folder)}` to verify and record what is there"
     return "", Ended(6, text)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from draftworth.errors import EXIT_UNEXPECTED, DraftworthError, NotRestoredError, RefusedError
+from draftworth.errors import EXIT_NOT_MEASURED, EXIT_UNEXPECTED, DraftworthError, NotRestoredError, RefusedError
 from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.events import NAME as EVENTS
 from draftworth.trials.driver.events import EventLog
@@ -51,11 +51,22 @@ def drive(folder: Path) -> int:
     except DraftworthError as error:
         commands = error.commands if isinstance(error, NotRestoredError) else ()
         code, text = error.exit_code, str(error)
+    except KeyboardInterrupt:
+        (code, text), commands = _ended_by_signal(folder), ()
     except BaseException as error:  # noqa: BLE001 - whoever follows has to learn of it
         code, text, commands = EXIT_UNEXPECTED, f"unexpected error, a bug in Draftworth: {error!r}", ()
         _keep(folder / "crash.txt", "".join(traceback.format_exception(error)))
     _keep(folder / RESULT, json.dumps({"exit": code, "text": text, "commands": list(commands)}))
     return code
+
+
+def _ended_by_signal(folder: Path) -> tuple[int, str]:
+    """Return how a trial ended that a signal reached outside of its work: before the first change, or after the end."""
+    from draftworth.trials.record import NAME, read  # noqa: PLC0415 - lazy
+
+    if (folder / NAME).is_file():
+        return read(folder).exit_code, ""
+    return EXIT_NOT_MEASURED, "a signal ended the trial before it changed anything"
 
 
 def _drive(folder: Path) -> tuple[int, str, tuple[str, ...]]:

@@ -125,8 +125,8 @@ def refuse_at_work(host: LocalHost, unit: str) -> None:
             other = str(json.loads((folder / REQUEST).read_text(encoding="utf-8"))["config"]["service"]["unit"])
             if _canonical(host, other) == wanted:
                 raise RefusedError(
-                    f"trial {folder.name} is at work on {wanted}: wait for it (`draftworth trial attach {folder.name}`), "
-                    f"or end it with `draftworth trial stop {folder.name}`"
+                    f"trial {folder.name} is at work on {wanted}: wait for it (`draftworth trial attach "
+                    f"{folder.name}`), or end it with `draftworth trial stop {folder.name}`"
                 )
     done = host.run(["systemctl", "list-units", "--plain", "--no-legend", "--no-pager", "--full", _UNITS[1]])
     for line in done.text.splitlines():

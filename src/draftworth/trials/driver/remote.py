@@ -102,6 +102,8 @@ class RemoteStation:
                     if failures:
                         failures = 0
                         yield {"kind": "line", "text": "connected again", "own": True}
+                    if event.get("kind") == "end" and event.get("text"):
+                        event["text"] = f"{self.name}: {event['text']}"
                     if told.first(event):
                         yield event
                     if event.get("kind") == "end":
@@ -110,7 +112,7 @@ class RemoteStation:
             except HostError as error:
                 if not heard and not patient:
                     raise
-                why = str(error)
+                why = f"{self.name}: connection lost" if heard else str(error)
             patient = True
             wait = self._retry_s[min(failures, len(self._retry_s) - 1)]
             # A line for the first failure, then only what is happening now: it may last hours.
@@ -122,7 +124,7 @@ class RemoteStation:
     def _events_once(self, trial: str, offset: int) -> Iterator[dict[str, Any]]:
         """Yield what comes over one connection. Raises HostError where it is lost."""
         asked = {"trial": self._id(trial), "offset": offset}
-        with self._host.stream(self._argv("events"), stdin=document(asked)) as lines:
+        with self._host.stream(self._argv("events"), stdin=self._document(asked)) as lines:
             heard = False
             for line in lines:
                 event = read(line)
@@ -193,7 +195,7 @@ class RemoteStation:
         received = Received()
         try:
             argv, asked = self._argv("fetch"), {"trial": self._id(trial)}
-            with self._host.stream(argv, stdin=document(asked)) as lines:
+            with self._host.stream(argv, stdin=self._document(asked)) as lines:
                 for line in lines:
                     found = read(line)
                     if found is None:
@@ -214,6 +216,9 @@ class RemoteStation:
         """Return the id that a name has stood for: `latest` may be another one next time."""
         return self._ids.get(trial, trial)
 
+    def _document(self, asked: Mapping[str, Any]) -> bytes:
+        return document({"alias": self._pointer.host, **asked})
+
     def _argv(self, verb: str) -> list[str]:
         return program_argv(self._pointer.draftworth, sudo=self._pointer.sudo, words=("agent", verb))
 
@@ -232,7 +237,7 @@ class RemoteStation:
         return attempt()
 
     def _ask(self, verb: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        done = self._host.run(self._argv(verb), stdin=document(asked), timeout_s=_ASK_S)
+        done = self._host.run(self._argv(verb), stdin=self._document(asked), timeout_s=_ASK_S)
         self._reached = True
         answer = next((found for line in reversed(done.text.splitlines()) if (found := read(line)) is not None), None)
         if answer is None:
