@@ -27,9 +27,12 @@ SLOW = {**QUICK, "token_ms": 40.0}
 
 
 @pytest.fixture
-def case(module_systemd: PrivateSystemd, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RemoteCase]:
+def case(
+    module_systemd: PrivateSystemd, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RemoteCase]:
     unit = f"ssh-{request.node.name[5:40].replace('[', '-').replace('_', '-').rstrip(']')}.service"
     with remote_case(module_systemd, tmp_path, unit, shell=BANNER) as made:
+        monkeypatch.setenv("DRAFTWORTH_HOME", str(made.client))  # for what runs in this process
         yield made
 
 

@@ -14,7 +14,7 @@ from draftworth.readings.base import Reading
 from draftworth.readings.file import read_file
 from draftworth.readings.log import read_log
 from draftworth.readings.server import find_server, read_server
-from draftworth.trials.config import TrialConfig
+from draftworth.trials.config import SystemdTrial, TrialConfig
 from draftworth.trials.load import AnyTrial, load
 from draftworth.trials.planned import planned_arms
 
@@ -100,7 +100,9 @@ def gather_trial(gathered: Gathered, path: Path, *, access: Access | None = None
         speculates = adapter.speculation_in(service.command, service.env)
         command = service.command if speculates else adapter.without_placeholder(service.command)
         gathered.arms += planned_arms(config, command)
-        gathered.versions.append(("the command", adapter.version_of(config.service.command, config.service.env)))
+        if config.service.command:
+            version = adapter.version_of(config.service.command, config.service.env)
+            gathered.versions.append(("the command", version))
     if look:
         _look(gathered, config, access)
 
@@ -108,8 +110,12 @@ def gather_trial(gathered: Gathered, path: Path, *, access: Access | None = None
 def _look(gathered: Gathered, config: AnyTrial, access: Access | None) -> None:
     from draftworth.trials.ask import access_of  # noqa: PLC0415 - lazy: reads the environment
 
-    if isinstance(config, TrialConfig):
-        urls = [config.service.url or f"http://{config.service.host}:{config.service.port}"]
+    if isinstance(config, SystemdTrial):
+        # What its unit says is known on its machine alone; there the plan shows the same doubts.
+        known = config.service.url is not None or (config.service.port and not config.service.host)
+        urls = [config.url] if known else []
+    elif isinstance(config, TrialConfig):
+        urls = [config.url]
     else:
         urls = [config.service.baseline, *(arm.url for arm in config.arms)]
     for url in urls:

@@ -15,8 +15,9 @@ _USER_MANAGER = re.compile(r"user@\d+\.service")
 _FORWARDERS = {"docker-proxy", "rootlessport", "pasta", "slirp4netns"}
 
 ADVICE = (
-    'systemd services and containers are not supported by service.type = "process" yet: stop it first and let the '
-    "trial start the command, or wait for the systemd type"
+    'service.type = "process" starts and stops plain processes; for a system unit write type = "systemd" and unit = "…" '
+    "in [service] (`draftworth trial schema --systemd`); services of users and containers are not supported yet: stop it "
+    "first and let the trial start the command"
 )
 """What a person can do."""
 

@@ -78,7 +78,11 @@ _TYPED: dict[type[BaseModel], str] = {EndpointsConfig: '"endpoints"', SystemdCon
 
 def json_schema(kind: Kind = "process") -> dict[str, Any]:
     """Return the JSON schema of a trial's file."""
-    return _TRIALS[kind].model_json_schema()
+    found = _TRIALS[kind].model_json_schema()
+    if kind == "systemd":
+        for name in FROM_THE_UNIT:
+            found["$defs"]["SystemdConfig"]["properties"].pop(name, None)
+    return found
 
 
 def toml_schema(kind: Kind = "process") -> str:
@@ -102,7 +106,10 @@ def toml_schema(kind: Kind = "process") -> str:
 
 def _fields(table: str, model: type[BaseModel]) -> Iterator[list[str]]:
     # What every kind of service shares comes last.
-    for name, info in sorted(model.model_fields.items(), key=lambda item: item[0] in AccessConfig.model_fields):
+    own = vars(model).get("__annotations__", {}) if model is SystemdConfig else ()
+    for name, info in sorted(
+        model.model_fields.items(), key=lambda item: (item[0] in AccessConfig.model_fields, item[0] not in own)
+    ):
         if model is SystemdConfig and name in FROM_THE_UNIT:
             continue
         about = [f"# {line}" for line in textwrap.wrap(_flat(info.description or ""), 110)]
