@@ -24,7 +24,9 @@ MEASURED = frozenset({0, 3})
 class Case(UnitCase):
     """`UnitCase` with what is needed to get in the way at a certain moment."""
 
-    def run_while(self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, env: Mapping[str, str] | None = None) -> Result:
+    def run_while(
+        self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, env: Mapping[str, str] | None = None
+    ) -> Result:
         """Run the trial, and do something once when a moment has come; what goes wrong in that fails the test."""
         trouble: list[BaseException] = []
         over = threading.Event()
@@ -32,8 +34,7 @@ class Case(UnitCase):
         def wait() -> None:
             try:
                 while not moment():
-                    if over.is_set():
-                        raise AssertionError("the trial was over before the moment came")
+                    assert not over.is_set(), "the trial was over before the moment came"
                     time.sleep(0.02)
                 act()
             except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
@@ -57,7 +58,12 @@ class Case(UnitCase):
     def variants(self) -> list[str]:
         """Return the units of variants that are up."""
         listed = self.systemd.systemctl(
-            "list-units", "--plain", "--no-legend", "--state=active,activating", "draftworth-*-ngram-5.service", check=False
+            "list-units",
+            "--plain",
+            "--no-legend",
+            "--state=active,activating",
+            "draftworth-*-ngram-5.service",
+            check=False,
         )
         return [line.split()[0] for line in listed.splitlines() if line.split()]
 
@@ -113,7 +119,7 @@ class Case(UnitCase):
 
     def wait_record(self, seconds: float = 40.0) -> dict[str, Any]:
         """Wait until the newest trial has a record that tells how the service was left."""
-        wait_for(lambda: (self.trials()[-1] / "trial.json").is_file(), seconds, "the record")
+        wait_for((self.trials()[-1] / "trial.json").is_file, seconds, "the record")
         return self.record()
 
     def background(self, *words: str) -> "subprocess.Popen[bytes]":

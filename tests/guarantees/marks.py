@@ -54,7 +54,6 @@ class Shown:
         produced: how it is made to happen.
         outcome: what happens.
         how: what it happens to.
-        gap: why the test is expected to fail: a known gap; empty where it passes.
     """
 
     number: int
@@ -62,7 +61,6 @@ class Shown:
     produced: str
     outcome: str
     how: str = "real systemd"
-    gap: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +88,9 @@ def marked(folder: Path = TESTS) -> tuple[list[Shown], list[Held]]:
             continue
         for test in functions(text):
             name = f"{path.relative_to(folder.parent)}::{test.name}"
-            gap = _gap(test)
             for call in _calls(test):
                 if _called(call) == "failure":
-                    failures.append(_shown(call, name, gap))
+                    failures.append(_shown(call, name))
                 elif _called(call) == "shows":
                     guarantee, what = (str(ast.literal_eval(one)) for one in call.args)
                     guarantees.append(Held(guarantee, name, what))
@@ -115,13 +112,6 @@ def _called(call: ast.Call) -> str:
     return ast.unparse(call.func)
 
 
-def _shown(call: ast.Call, name: str, gap: str) -> Shown:
+def _shown(call: ast.Call, name: str) -> Shown:
     words = {str(one.arg): str(ast.literal_eval(one.value)) for one in call.keywords}
-    return Shown(int(ast.literal_eval(call.args[0])), name, gap=gap, **words)
-
-
-def _gap(test: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    for call in _calls(test):
-        if _called(call) == "pytest.mark.xfail":
-            return next((str(ast.literal_eval(one.value)) for one in call.keywords if one.arg == "reason"), "unknown")
-    return ""
+    return Shown(int(ast.literal_eval(call.args[0])), name, **words)

@@ -7,7 +7,8 @@ from pathlib import Path
 _HEAD = """\
 import sys
 from pathlib import Path
-if any("draftworth.trials.driver.drive" in word for word in getattr(sys, "orig_argv", ())) and "--record" not in sys.argv:
+words = getattr(sys, "orig_argv", ())
+if any("draftworth.trials.driver.drive" in word for word in words) and "--record" not in words:
     now = Path(__file__).with_name("now").exists
 """
 

@@ -93,8 +93,8 @@ def test_a_flag_that_is_there_already_is_refused(case: Case, where: str) -> None
 )
 @failure(
     9,
-    produced="ExecStartPre= twice, ExecStart= reset and given again, comments in a continued line, quotes, `\\x41`, `%%`, "
-    "`$$`, `${VAR}`",
+    produced="ExecStartPre= twice, ExecStart= reset and given again, comments in a continued line, quotes, `\\x41`, "
+    "`%%`, `$$`, `${VAR}`",
     outcome="the variant's process has the original's words and the flags, and nothing else",
 )
 @shows("G10", "every loaded property is compared before the original is stopped, and the command word by word")
@@ -155,7 +155,7 @@ WantedBy=multi-user.target
     outcome="the variant is a drop-in on the unit itself, so that name, folders and state are the original's",
 )
 def test_specifiers_and_directories_are_the_originals(case: Case) -> None:
-    settings = f"Environment=NAME=%n\nStateDirectory=%p\nRuntimeDirectory=%p\nPrivateTmp=yes\nBindPaths=/tmp"
+    settings = "Environment=NAME=%n\nStateDirectory=%p\nRuntimeDirectory=%p\nPrivateTmp=yes\nBindPaths=/tmp"
     case.serve(SLOW, exec_start=f"{case.exec_start()} --served-model-name %n", service=settings)
     case.trial().remember()
     state = f"/var/lib/{case.unit.removesuffix('.service')}/kept"
@@ -163,7 +163,9 @@ def test_specifiers_and_directories_are_the_originals(case: Case) -> None:
     seen: list[bytes] = []
     done = case.run_while(
         lambda: case.reached("measure-ngram-5"),
-        lambda: seen.append(case.systemd.run(["cat", f"/proc/{case.pid()}/environ", f"/proc/{case.pid()}/cmdline"]).stdout),
+        lambda: seen.append(
+            case.systemd.run(["cat", f"/proc/{case.pid()}/environ", f"/proc/{case.pid()}/cmdline"]).stdout
+        ),
     )
     assert done.code in MEASURED, done.err
     assert f"NAME={case.unit}".encode() in seen[0]
@@ -235,8 +237,8 @@ def test_a_unit_that_is_upheld_is_refused(case: Case) -> None:
 @failure(
     15,
     produced="secrets in Environment=, in an argument, and in the key that the trial's file names",
-    outcome="none is in record, report or journal of the trial, in what plan and run print, or in what the trial's units "
-    "say; what the server itself prints stays in logs/, which its owner alone can read",
+    outcome="none is in record, report or journal of the trial, in what plan and run print, or in what the trial's "
+    "units say; what the server itself prints stays in logs/, which its owner alone can read",
 )
 @pytest.mark.parametrize("service", WAYS, ids=["parallel", "drop-in"])
 def test_no_secret_is_written_anywhere(case: Case, service: str) -> None:
@@ -252,7 +254,9 @@ def test_no_secret_is_written_anywhere(case: Case, service: str) -> None:
     case.wait_back(10)
     printed = {"plan": plan.out + plan.err, "run": done.out + done.err}
     ours = ["-t", "systemd", "-t", "draftworth-trial", "-t", "draftworth-restore"]
-    printed["journal"] = case.systemd.run(["journalctl", "-o", "cat", "--no-pager", *ours]).stdout.decode(errors="replace")
+    printed["journal"] = case.systemd.run(["journalctl", "-o", "cat", "--no-pager", *ours]).stdout.decode(
+        errors="replace"
+    )
     kept = [path for path in case.home.rglob("*") if path.is_file() and path.parent.name != "logs"]
     printed |= {str(path): path.read_text("utf-8", "replace") for path in kept}
     assert case.trials()[-1].stat().st_mode & 0o077 == 0, "the server's own words, in logs, are for its owner alone"
@@ -295,7 +299,8 @@ def test_run_does_what_plan_shows(case: Case) -> None:
     events = [event for event in case.events() if event.step]
     intents = [event.step for event in events if event.kind == "intent"]
     assert [step for step in steps if step in intents] == [step for step in intents if step in steps]
-    assert [kind for kind in (event.kind for event in events) if kind in {"intent", "effect"}] == ["intent", "effect"] * len(
-        intents
-    )
+    assert [kind for kind in (event.kind for event in events) if kind in {"intent", "effect"}] == [
+        "intent",
+        "effect",
+    ] * len(intents)
     case.wait_back(5)

@@ -1,5 +1,6 @@
 """Failures 47 to 54 and 57 to 64: what goes wrong while a unit is put back, and the tool or its machine failing."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -219,7 +220,7 @@ def test_an_original_that_does_not_generate_is_not_restored(case: Case) -> None:
 )
 @failure(
     14,
-    produced="units with Requires=, BindsTo= and PartOf= on the service: they stop with it and do not come back with it",
+    produced="units with Requires=, BindsTo= and PartOf= on the service: they stop with it and stay stopped",
     outcome="they are started again with the variant and with the restored original",
 )
 @shows("G2", "dependents, sockets and timers are as they were found")
@@ -289,27 +290,51 @@ def test_without_the_bus_the_service_is_back(case: Case) -> None:
 
 @failure(
     57,
-    produced="while the original is stopped, the client's output is closed; others that watch get SIGHUP, SIGTERM, SIGKILL",
+    produced="while the original is stopped, the client's output is closed; three that watch get SIGHUP, TERM and KILL",
     outcome="the trial goes on by itself to its verdict; the record is complete",
 )
 def test_clients_that_are_gone_are_no_end_of_the_trial(case: Case) -> None:
     case.serve(SLOW).trial().remember()
-    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(case.command("trial", "run", str(case.file), "--yes"), **quiet) as client:
-        wait_for(lambda: case.reached("stop-original"), 30, "the original is stopped")
-        for stream in (client.stdout, client.stderr):
-            assert stream is not None
-            stream.close()
-        watchers = [subprocess.Popen(case.command("trial", "attach", "latest"), **quiet) for _ in range(3)]
-        time.sleep(2)
-        for watcher, number in zip(watchers, (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL), strict=True):
-            watcher.send_signal(number)
-            watcher.communicate(timeout=20)
-            assert watcher.returncode != 0
-        record = case.wait_record()
+    client = watching(case, "trial", "run", str(case.file), "--yes")
+    wait_for(lambda: case.reached("stop-original"), 30, "the original is stopped")
+    for stream in (client.stdout, client.stderr):
+        assert stream is not None
+        stream.close()
+    watchers = [watching(case, "trial", "attach", "latest") for _ in range(3)]
+    time.sleep(2)
+    for watcher, number in zip(watchers, (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL), strict=True):
+        os.killpg(watcher.pid, number)
+        watcher.communicate(timeout=20)
+    record = case.wait_record()
+    client.wait(20)
     assert record["restored"] is True
     assert record["error"] is None
     case.wait_back(10)
+
+
+@failure(
+    57,
+    produced="Ctrl-C at the client while a variant is measured, and once more",
+    outcome="the first ends the trial, which puts the service back; the second ends the watching, and not the restore",
+)
+def test_ctrl_c_ends_the_trial_and_never_its_restore(case: Case) -> None:
+    case.serve(SLOW).trial().remember()
+    client = watching(case, "trial", "run", str(case.file), "--yes")
+    wait_for(lambda: case.reached("measure-ngram-5"), 30, "the variant is measured")
+    os.killpg(client.pid, signal.SIGINT)
+    wait_for(lambda: case.reached("restore"), 20, "the driver restores")
+    os.killpg(client.pid, signal.SIGINT)
+    client.communicate(timeout=20)
+    record = case.wait_record()
+    assert record["restored"] is True
+    assert "interrupted" in record["reason"]
+    case.wait_back(10)
+
+
+def watching(case: Case, *words: str) -> "subprocess.Popen[bytes]":
+    """Start a client with a process group of its own: a signal to it reaches the client behind nsenter too."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(case.command(*words), stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
 
 
 @failure(

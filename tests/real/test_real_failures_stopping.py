@@ -1,7 +1,6 @@
 """Failures 16 to 24: a unit that does not stop as it should, and what it leaves: processes, memory, the port."""
 
 import json
-import socket
 import threading
 import time
 import urllib.request
@@ -15,7 +14,6 @@ import pytest
 from tests.guarantees.case import MEASURED, Case, made_case, remarks
 from tests.guarantees.gpu import OWN_MIB, TestGpu
 from tests.guarantees.marks import failure, shows
-from tests.helpers import wait_for
 from tests.real.private_systemd import PrivateSystemd
 from tests.real.unit_case import QUICK
 
@@ -44,8 +42,8 @@ def test_servers_that_ignore_the_stop_signal_are_killed_in_time(case: Case, serv
 
 @failure(
     17,
-    produced="KillMode=process: a child of the original and of the variant stays in the control group, deaf to SIGTERM in "
-    "one case; `systemctl stop` has succeeded",
+    produced="KillMode=process: a child of the original and of the variant stays in the control group, in one case "
+    "deaf to SIGTERM; `systemctl stop` has succeeded",
     outcome="they are ended before anything else starts, and named in the record; a stranger with the same command "
     "line lives on",
 )
@@ -196,7 +194,7 @@ def test_only_shared_memory_of_our_own_that_nobody_uses_is_removed(case: Case) -
 class _Yes(BaseHTTPRequestHandler):
     """Answers 200 to everything."""
 
-    def do_GET(self) -> None:  # noqa: N802 - http.server's
+    def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
 
@@ -249,7 +247,9 @@ def test_a_stranger_that_answers_on_the_port_is_not_measured(case: Case) -> None
 )
 @pytest.mark.parametrize(("seconds", "drain_s"), [(8, 1), (2, 20)], ids=["cut off", "answered"])
 def test_requests_at_hand_are_waited_for_until_the_limit(case: Case, seconds: int, drain_s: int) -> None:
-    case.serve({**QUICK, "tokens": 5000, "token_ms": 4.0}).trial(limits=f"start_timeout_s = 20\ndrain_s = {drain_s}").remember()
+    case.serve({**QUICK, "tokens": 5000, "token_ms": 4.0}).trial(
+        limits=f"start_timeout_s = 20\ndrain_s = {drain_s}"
+    ).remember()
     answer: list[bytes] = []
 
     def ask() -> None:

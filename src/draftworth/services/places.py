@@ -15,8 +15,8 @@ _USER_MANAGER = re.compile(r"user@\d+\.service")
 _FORWARDERS = {"docker-proxy", "rootlessport", "pasta", "slirp4netns"}
 
 ADVICE = (
-    'service.type = "process" starts and stops plain processes; for a system unit write type = "systemd" and unit = "…" '
-    "in [service] (`draftworth trial schema --systemd`); services of users and containers are not supported yet: stop it "
+    'service.type = "process" starts and stops plain processes; for a unit write type = "systemd" and unit = "…" in '
+    "[service] (`draftworth trial schema --systemd`); units of users and containers are not supported yet: stop it "
     "first and let the trial start the command"
 )
 """What a person can do."""

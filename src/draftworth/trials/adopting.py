@@ -135,7 +135,7 @@ def _about(tried: Tried, judged_arm: "ArmComparison", unix: float) -> list[str]:
     sure = "" if ratio is None else f", {100 * ratio.confidence:.4g} % interval"
     trial = tried.folder.name
     return [
-        f"Arm {judged_arm.arm}: {judged_arm.verdict}; {metric} ratio to the unit's own command {interval(ratio)}{sure}.",
+        f"Arm {judged_arm.arm}: {judged_arm.verdict}; {metric} ratio to the unit's command {interval(ratio)}{sure}.",
         f"Adopted {iso(unix)}. Undo: draftworth trial unadopt {trial}",
         f"(or remove this file; then systemctl daemon-reload and systemctl restart {tried.unit}).",
     ]

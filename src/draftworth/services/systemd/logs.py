@@ -60,7 +60,7 @@ class Logs:
         """Write what a start says into a file, from its beginning on, until `stop`. Raises HostError."""
         self.stop()
         own = output_file(found)
-        argv: "Sequence[str]" = follow(unit, invocation)
+        argv: Sequence[str] = follow(unit, invocation)
         if own is not None:
             size = own.stat().st_size if own.is_file() else 0
             argv = ["tail", "--follow=name", "--retry", "--quiet", f"--bytes=+{size + 1}", str(own)]

@@ -103,7 +103,7 @@ def boot_unit(recipe: Recipe, target: str, systemctl: str) -> str:
 
 
 def after_death(names: Names) -> str:
-    """Return the script of the trial's own ExecStopPost=: the way back where it is still armed, else what is left of it.
+    """Return the script of the trial's own ExecStopPost=: the way back where it is still armed, else the last tidying.
 
     It only queues the job: what runs in ExecStopPost= is bounded by TimeoutStopSec=, which a load is longer than.
     A script, since systemd 252 does not read back the `;` of a transient unit's command after a daemon-reload.
@@ -238,6 +238,7 @@ def finisher(folder: Path) -> tuple[str, ...]:
     return (
         *kept,
         sys.executable,
+        "-P",
         "-m",
         "draftworth.trials.driver.drive",
         "--record",

@@ -18,8 +18,8 @@ from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.home import new_trial
 
-_PASSED_ON = ("PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL", "DRAFTWORTH_LOCKS", "DRAFTWORTH_ENGINES", "DRAFTWORTH_MODELS")
-_HUB = ("HF_", "TRANSFORMERS_", "SSL_CERT_")
+_PASSED_ON = frozenset({"PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL"})
+_OWN = ("DRAFTWORTH_", "HF_", "TRANSFORMERS_", "SSL_CERT_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     request = {"config": config.model_dump(mode="json", exclude_unset=True), "port": port, "plan": plan}
     (folder / REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
     environment = f"{names.folder}/environment"
-    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_HUB)}
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_OWN)}
     text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**kept, **variables}.items())
     host.write(environment, text.encode(), 0o600)
     host.write(names.after, after_death(names).encode(), 0o755)
@@ -74,7 +74,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     }
     argv = ["systemd-run", "--quiet", "--collect", f"--unit={names.trial}"]
     argv += [f"--property={name}={value}" for name, value in properties.items()]
-    argv += ["--", sys.executable, "-m", "draftworth.trials.driver.drive", str(folder)]
+    argv += ["--", sys.executable, "-P", "-m", "draftworth.trials.driver.drive", str(folder)]
     done = host.run(argv)
     if not done.ok:
         host.run(["rm", "-rf", names.folder])
