@@ -24,6 +24,11 @@ MEASURED = frozenset({0, 3})
 class Case(UnitCase):
     """`UnitCase` with what is needed to get in the way at a certain moment."""
 
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same after a trial; systemd tells these in any order."""
+        found = super().facts()
+        return {**found, "RequiresMountsFor": sorted(str(found.get("RequiresMountsFor", "")).split())}
+
     def run_while(
         self, moment: Callable[[], Any], act: Callable[[], Any], *options: str, env: Mapping[str, str] | None = None
     ) -> Result:

@@ -66,9 +66,8 @@ def test_a_variant_that_dies_at_its_first_request(case: Case) -> None:
     produced="an arm with a flag that the engine does not know: it exits at once with 2",
     outcome="exit code 6 with the engine's own words; the original serves again",
 )
-@pytest.mark.parametrize("service", WAYS, ids=["parallel", "drop-in"])
-def test_a_flag_that_the_engine_does_not_know(case: Case, service: str) -> None:
-    case.serve().trial(service=service).remember()
+def test_a_flag_that_the_engine_does_not_know(case: Case) -> None:
+    case.serve().trial().remember()
     text = case.file.read_text(encoding="utf-8")
     case.file.write_text(text.replace('name = "ngram-5"', 'name = "ngram-5"\nargs = ["--no-such-flag"]'), "utf-8")
     done = case.run()
@@ -82,10 +81,9 @@ def test_a_flag_that_the_engine_does_not_know(case: Case, service: str) -> None:
     produced="Type=notify and TimeoutStartSec=2 in the unit; the variant loads for 4 s",
     outcome="the variant has the limit of the trial's file instead, and is measured; the original keeps its own",
 )
-@pytest.mark.parametrize("service", WAYS, ids=["parallel", "drop-in"])
-def test_a_start_limit_of_the_unit_does_not_kill_a_slow_load(case: Case, service: str) -> None:
+def test_a_start_limit_of_the_unit_does_not_kill_a_slow_load(case: Case) -> None:
     script = {**variant(load_seconds=4.0), "notify": True}
-    case.serve(script, service="Type=notify\nNotifyAccess=all\nTimeoutStartSec=2").trial(service=service).remember()
+    case.serve(script, service="Type=notify\nNotifyAccess=all\nTimeoutStartSec=2").trial(service=DROP_IN).remember()
     done = case.run()
     assert done.code in MEASURED, done.err
     case.wait_back(10)

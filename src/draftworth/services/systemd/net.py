@@ -159,7 +159,7 @@ class Net:
         self.reload()
         if boot_target is not None:
             self._must("enable", "--no-reload", names.boot)
-        loaded = self.host.run(["systemctl", "show", "-p", "LoadState", "--value", names.restore]).text.strip()
+        loaded = self._show("LoadState")
         if loaded != "loaded":
             raise RefusedError(f"systemd does not load {names.path(names.restore)}: it is {loaded or 'not known'}")
         write(names.armed, b"")
@@ -195,8 +195,10 @@ class Net:
 
     def at_work(self) -> bool:
         """Whether the restore unit runs, or waits to be run again."""
-        state = self.host.run(["systemctl", "show", "-p", "ActiveState", "--value", self.names.restore]).text.strip()
-        return state in {"activating", "active", "reloading", "deactivating"}
+        return self._show("ActiveState") in {"activating", "active", "reloading", "deactivating"}
+
+    def _show(self, name: str) -> str:
+        return self.host.run(["systemctl", "show", "-p", name, "--value", self.names.restore]).text.strip()
 
     def disarm(self) -> None:
         """Take everything away. May be called any number of times."""
