@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from draftworth.services.systemd.names import Names
 from draftworth.services.systemd.net import after_death, boot_unit, deadman_units, restore_unit
-from draftworth.services.systemd.script import Ask, Recipe, ask_files, completion, restore_script
+from draftworth.services.systemd.script import Ask, Recipe, ask_files, clean_script, completion, restore_script
 
 NAMES = Names("20261130-120000-abcdef")
 RECIPE = Recipe(
@@ -189,8 +189,29 @@ def test_while_the_trial_is_at_work_its_way_back_stays(machine: Machine) -> None
     assert not [line for line in machine.told if line.startswith("systemd-run")]
     machine.state(NAMES.trial, "deactivating")
     assert machine.restore(PLAIN).returncode == 0
+    assert machine.told[-1].startswith(f"systemd-run --no-block --collect --quiet --unit={NAMES.record} ")
+
+
+def test_what_takes_the_way_back_away_removes_everything_and_then_writes_the_record(machine: Machine) -> None:
+    units = machine.folder / "units"
+    units.mkdir()
+    recipe = replace(PLAIN, files=(str(units / "v.service"),), lasting=(str(units / "boot.service"),))
+    recipe = replace(recipe, finisher=("touch", str(machine.folder / "recorded")))
+    script = machine.folder / "clean.sh"
+    for path in (units / "v.service", units / "boot.service", machine.run / "armed"):
+        path.touch()
+    text = clean_script(recipe).replace(NAMES.clean, str(script)).replace(NAMES.folder, str(machine.run))
+    script.write_text(text, encoding="utf-8")
+    path = f"{machine.bin}:/usr/bin:/bin"
+    assert subprocess.run(["sh", str(script)], check=False, env={"PATH": path}).returncode == 0
     assert not machine.run.exists()
-    assert machine.told[-1] == f"systemd-run --no-block --collect --quiet --unit={NAMES.record} python -m draftworth"
+    assert not script.exists()
+    assert list(units.iterdir()) == []
+    assert (machine.folder / "recorded").exists()
+    assert machine.told[0] == f"stop {NAMES.deadman} {NAMES.restore}"
+    assert machine.told.index("daemon-reload") < machine.told.index(
+        f"reset-failed {' '.join((*recipe.variants, *recipe.units, NAMES.trial))}"
+    )
 
 
 def test_only_the_very_processes_that_were_written_down_are_ended(machine: Machine) -> None:

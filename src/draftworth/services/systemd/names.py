@@ -51,6 +51,11 @@ class Names:
         return f"{self.folder}/after.sh"
 
     @property
+    def clean(self) -> str:
+        """The script that takes the way back itself away, beside its folder."""
+        return f"{self.folder}.clean.sh"
+
+    @property
     def changed(self) -> str:
         """There while the original's own unit may run a variant (drop-in)."""
         return f"{self.folder}/changed"

@@ -15,7 +15,7 @@ from pathlib import Path
 from draftworth.errors import RefusedError, TrialError
 from draftworth.hosts.base import Host, HostError
 from draftworth.services.systemd.names import LASTING, UNITS, Names
-from draftworth.services.systemd.script import Recipe, ask_files, clean_commands, restore_script
+from draftworth.services.systemd.script import Recipe, ask_files, clean_script, restore_script
 
 _RETRY_S = 5
 _SLACK_S = 60.0
@@ -27,10 +27,7 @@ _KEPT = ("PYTHONPATH", "DRAFTWORTH_LOCKS")
 def restore_unit(recipe: Recipe) -> str:
     """Return the unit that runs the script until it succeeds, however long the original loads."""
     names = recipe.names
-    run = (
-        f"[ ! -e {names.script} ] || exec /bin/sh {names.script}; "
-        f"rm -rf {names.folder}; rmdir /run/draftworth; systemctl daemon-reload; exit 0"
-    )
+    run = f"[ ! -e {names.script} ] || exec /bin/sh {names.script}"
     return _unit(
         [
             "[Unit]",
@@ -38,7 +35,6 @@ def restore_unit(recipe: Recipe) -> str:
             "StartLimitIntervalSec=0",
             "[Service]",
             "Type=oneshot",
-            # Killed while it removes itself, it finds no script any more and removes the rest.
             f"ExecStart=/bin/sh -c '{run}'",
             "Restart=on-failure",
             f"RestartSec={_RETRY_S}",
@@ -113,7 +109,7 @@ def after_death(names: Names) -> str:
 if [ -e {names.armed} ]; then exec systemctl start --no-block {names.restore}; fi
 # Nothing was changed, or all of it is back.
 found=$(find {UNITS} {LASTING} -name '*draftworth-*{tag}*' 2>/dev/null)
-rm -rf {names.folder} $found
+rm -rf {names.folder} {names.clean} $found
 rmdir {UNITS}/*.d /run/draftworth 2>/dev/null
 [ -z "$found" ] || systemctl daemon-reload
 exit 0
@@ -152,6 +148,7 @@ class Net:
         if boot_target is not None:
             path = f"{LASTING}/{names.boot}"
             recipe = self.recipe = replace(recipe, lasting=(path, f"{LASTING}/{boot_target}.wants/{names.boot}"))
+        write(names.clean, clean_script(recipe).encode(), 0o755)
         write(names.script, restore_script(recipe).encode(), 0o755)
         write(names.path(names.restore), restore_unit(recipe).encode())
         if boot_target is not None:
@@ -203,9 +200,7 @@ class Net:
     def disarm(self) -> None:
         """Take everything away. May be called any number of times."""
         self.host.remove(self.names.armed)
-        lines = [line for line in clean_commands(replace(self.recipe, finisher=())) if line != "exit 0"]
-        rest = self.recipe.files
-        script = "\n".join([f"rm -f {shlex.join(rest)}" if rest else ":", *lines, "exit 0"])
+        script = clean_script(replace(self.recipe, finisher=()))
         done = self.host.run(["/bin/sh", "-c", script], timeout_s=_RELOAD_S + 60)
         if not done.ok:
             raise TrialError(f"what the trial set up in {UNITS} cannot be removed: {done.why}")
@@ -235,10 +230,10 @@ class Net:
 
 
 def finisher(folder: Path) -> tuple[str, ...]:
-    """Return the argv that writes the record of a trial whose driver died; for systemd-run."""
-    kept = [f"--setenv={name}={os.environ[name]}" for name in _KEPT if name in os.environ]
+    """Return the argv that writes the record of a trial whose driver died."""
+    kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
     return (
-        *kept,
+        *("env", *kept),
         sys.executable,
         "-P",
         "-m",

@@ -213,8 +213,13 @@ class Recipe:
         return (names.restore, names.deadman, names.deadman_service)
 
 
-def restore_script(recipe: Recipe) -> str:
-    """Return the script."""
+def restore_script(recipe: Recipe, *, clean: bool = True) -> str:
+    """Return the script.
+
+    Args:
+        recipe: what it does.
+        clean: whether it takes the way back away at its end, where the trial is not at work any more.
+    """
     names = recipe.names
     folder = next((path.rpartition("/")[0] for path in recipe.files if path.endswith(".conf")), "")
     gpus = ""
@@ -228,7 +233,7 @@ def restore_script(recipe: Recipe) -> str:
     values = {
         "@GPUS@": gpus,
         "@PROBE@": probe,
-        "@CLEAN@": "\n".join(clean_commands(recipe)),
+        "@CLEAN@": f"{_words(cleaning(recipe))} || fail 'what the trial set up stays'\nexit 0" if clean else "exit 0",
         "@UNIT_Q@": shlex.quote(recipe.unit),
         "@UNIT@": recipe.unit,
         "@TAG@": names.tag,
@@ -248,23 +253,39 @@ def restore_script(recipe: Recipe) -> str:
     return text
 
 
-def clean_commands(recipe: Recipe) -> list[str]:
-    """Return the shell commands that take the way back itself away."""
+def clean_script(recipe: Recipe) -> str:
+    """Return the script that takes the way back away, once the original is back, and then has the record written.
+
+    It runs in a unit of its own: a restore that removed its own unit could not be run again.
+    """
     names = recipe.names
-    paths = [*(names.path(unit) for unit in recipe.units), *recipe.lasting]
-    commands = [
-        f"systemctl stop {shlex.quote(names.deadman)} 2>/dev/null",
+    paths = [*recipe.files, *(names.path(unit) for unit in recipe.units), *recipe.lasting]
+    units = (*recipe.variants, *recipe.units, names.trial)
+    lines = [
+        "#!/bin/sh",
+        f"# Removes everything of trial {names.tag} from this host but its record.",
+        f"systemctl stop {_words((names.deadman, names.restore))} 2>/dev/null",
         f"rm -f {_words(paths)}",
         f"rm -rf {shlex.quote(names.folder)}",
-        "rmdir /run/draftworth 2>/dev/null",
         "timeout -k 5 60 systemctl daemon-reload",
-        f"systemctl reset-failed {_words((*recipe.variants, names.trial, names.deadman_service))} 2>/dev/null",
+        f"systemctl reset-failed {_words(units)} 2>/dev/null",
+        f"rm -f {shlex.quote(names.clean)}",
+        "rmdir /run/draftworth 2>/dev/null",
+        f"exec {_words(recipe.finisher)}" if recipe.finisher else "exit 0",
     ]
-    if recipe.finisher:
-        run = ["systemd-run", "--no-block", "--collect", "--quiet", f"--unit={names.record}", *recipe.finisher]
-        commands.append(f"{_words(run)} || say 'the record was not written; run `draftworth trial restore`'")
-    commands.append("exit 0")
-    return commands
+    return "\n".join(lines) + "\n"
+
+
+def cleaning(recipe: Recipe) -> list[str]:
+    """Return the command that starts that unit; it is run again until it has succeeded."""
+    names = recipe.names
+    properties = ("Type=oneshot", "Restart=on-failure", "RestartSec=1", "StartLimitIntervalSec=0")
+    options = [f"--property={one}" for one in properties]
+    run = f"[ ! -e {names.clean} ] || exec /bin/sh {names.clean}"
+    return [
+        *("systemd-run", "--no-block", "--collect", "--quiet", f"--unit={names.record}", *options),
+        *("--", "/bin/sh", "-c", run),
+    ]
 
 
 def ask_files(recipe: Recipe) -> dict[str, bytes]:

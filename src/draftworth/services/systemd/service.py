@@ -224,7 +224,7 @@ class SystemdService:
         """Do what the restore unit would do: after a reboot, or where it has removed itself."""
         from dataclasses import replace  # noqa: PLC0415 - only here
 
-        script = restore_script(replace(net.recipe, ask=None, gpu_mib={}, finisher=()))
+        script = restore_script(replace(net.recipe, ask=None, gpu_mib={}), clean=False)
         tell(f"putting {self.unit} back")
         done = self._host.run(["/bin/sh", "-c", script], timeout_s=self._config.limits.start_timeout_s + 600.0)
         if not done.ok:
