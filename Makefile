@@ -10,7 +10,7 @@ LLAMA_HOME ?= $(or $(DRAFTWORTH_ENGINES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LLAMA_CMAKE := -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_NUMBER=$(LLAMA) -DLLAMA_BUILD_TESTS=OFF \
   -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
 
-.PHONY: help demo test check torture llamacpp bench clean
+.PHONY: help demo test check guarantees torture llamacpp bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,6 +33,10 @@ check: $(VENV)/.made ## style, types, and that generated docs are current
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/make_help.py --check
+	$(BIN)/python -m tests.guarantees --check
+
+guarantees: $(VENV)/.made ## every failure and guarantee on a real systemd again, into docs/guarantees.md
+	$(BIN)/python -m tests.guarantees
 
 torture: $(VENV)/.made ## the slow sweeps in full
 	$(BIN)/python -m pytest -m torture

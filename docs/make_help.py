@@ -42,12 +42,14 @@ EXIT_CODES = """\
 |---|---|
 | 0 | done; for `trial run`: a verdict of faster, slower or no difference. `demo`: every completed verdict |
 | 1 | usage or input error: a file, a field, a flag, a URL that leads to no such server, a model that is not served |
-| 2 | refused in preflight; nothing was changed. `doctor`: the engine would refuse a planned arm. `service new`: systemd would not take the unit. `host check`: a trial could not be driven there |
+| 2 | refused in preflight; nothing was changed. `doctor`: the engine would refuse a planned arm. \
+`service new`: systemd would not take the unit. `host check`: a trial could not be driven there |
 | 3 | measured, but inconclusive |
 | 4 | **NOT RESTORED**: the service is not back; the commands that bring it back are printed |
 | 5 | a bug in Draftworth, with a text to report; a service that was touched is put back first |
 | 6 | the trial could not be measured or was interrupted, and the service is back; `bench`: too many failed requests |
-| 130 | `bench` was interrupted by Ctrl-C; what was measured is kept. (`metrics --watch` ends with 0). `trial run` on a unit, `trial attach`: no longer watched; the trial goes on |
+| 130 | `bench` was interrupted by Ctrl-C; what was measured is kept. (`metrics --watch` ends with 0). \
+`trial run` on a unit, `trial attach`: no longer watched; the trial goes on |
 """
 
 

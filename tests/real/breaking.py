@@ -14,7 +14,8 @@ import json, os, signal, sys, time
 from pathlib import Path
 _here = Path(__file__).parent
 _plan = json.loads((_here / "plan.json").read_text())
-if any("draftworth.trials.driver.drive" in word for word in getattr(sys, "orig_argv", ())) and "--record" not in sys.argv:
+_words = getattr(sys, "orig_argv", ())
+if any("draftworth.trials.driver.drive" in word for word in _words) and "--record" not in _words:
     import sqlite3
     from draftworth.hosts.local import LocalHost
     from draftworth.hosts.base import HostError

@@ -266,7 +266,6 @@ def test_requests_at_hand_are_waited_for_until_the_limit(case: Case, seconds: in
     case.wait_back(10)
 
 
-@pytest.mark.xfail(reason="what stopping the original left is in the journal, and in no finding of the record")
 @shows("G18", "what stopping the original has left is a finding of the record")
 def test_what_the_originals_stop_left_is_a_finding(case: Case) -> None:
     case.serve({**QUICK, "spawn_children": 1, "speculating": {"die_at": "load"}}, service="KillMode=process").trial()

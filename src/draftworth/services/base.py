@@ -112,6 +112,9 @@ class Service(Protocol):
     def away(self, seconds: float) -> None:
         """Be told that the original is about to be stopped, and how long it may be away at most."""
 
+    def exit_code(self, running: Running) -> int | None:
+        """Return how a start's leader ended (negative: by that signal); None where that is not known."""
+
     def pids(self, running: Running) -> Sequence[int]:
         """Return the pids that a start has now."""
 

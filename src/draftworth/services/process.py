@@ -23,6 +23,7 @@ from draftworth.services.observe import look
 from draftworth.services.processes import (
     describe,
     everyone,
+    exit_code,
     family,
     is_alive,
     listener,
@@ -86,6 +87,10 @@ class ProcessService:
 
     def settled(self, running: Running, tell: Tell) -> None:
         """Nothing depends on a plain process that Draftworth knows of."""
+
+    def exit_code(self, running: Running) -> int | None:
+        """Return how a start's leader ended."""
+        return exit_code(running.leader.pid)
 
     def pids(self, running: Running) -> Sequence[int]:
         """Return the pids that a start has now."""

@@ -212,6 +212,7 @@ class Execution:
             else:  # it was put back in between and is another process now
                 remarks = self.service.stop(self.service.refresh(restored.running), self.progress.now)
             effect["remarks"] = list(remarks)
+        self.outcome.findings += [find(Code.LEFTOVERS, f"the original: {remark}") for remark in remarks]
         self.outcome.waited_s += time.monotonic() - began
 
     def _start(self, step: Step) -> None:

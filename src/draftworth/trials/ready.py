@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from draftworth.bench.base import Access
 from draftworth.errors import MeasureError, ServerStartError
-from draftworth.services.processes import exit_code, tail
+from draftworth.services.processes import tail
 
 if TYPE_CHECKING:
     from draftworth.engines.base import LogReader
@@ -100,7 +100,7 @@ def wait_ready(
         follower.read()
         say("; ".join(part for part in (follower.reader.facts().phase, life()) if part))
         if not service.alive(running):
-            raise ServerStartError(_ended(running, hint), tail(running.log))
+            raise ServerStartError(_ended(service, running, hint), tail(running.log))
         if healthy_sync(url, access=access or Access()):
             if not service.owns_port(running):
                 raise ServerStartError(f"{url} is answered by a process that is not the one just started")
@@ -122,8 +122,8 @@ def wait_ready(
         time.sleep(_POLL_S)
 
 
-def _ended(running: "Running", hint: Callable[[str], str | None]) -> str:
-    code = exit_code(running.leader.pid)
+def _ended(service: "Service", running: "Running", hint: Callable[[str], str | None]) -> str:
+    code = service.exit_code(running)
     how = "" if code is None else f" with exit code {code}" if code >= 0 else f" by signal {-code}"
     found = hint("\n".join(tail(running.log, lines=400)))
     return f"the server ended while it started{how}" + (f": {found}" if found else "")

@@ -202,8 +202,8 @@ def test_what_takes_the_way_back_away_removes_everything_and_then_writes_the_rec
         path.touch()
     text = clean_script(recipe).replace(NAMES.clean, str(script)).replace(NAMES.folder, str(machine.run))
     script.write_text(text, encoding="utf-8")
-    path = f"{machine.bin}:/usr/bin:/bin"
-    assert subprocess.run(["sh", str(script)], check=False, env={"PATH": path}).returncode == 0
+    programs = f"{machine.bin}:/usr/bin:/bin"
+    assert subprocess.run(["sh", str(script)], check=False, env={"PATH": programs}).returncode == 0
     assert not machine.run.exists()
     assert not script.exists()
     assert list(units.iterdir()) == []

@@ -24,10 +24,10 @@ class Now:
         group: its control group below the root; empty for none.
         result: Result of the last run.
         restarts: NRestarts.
-        status: ExecMainStatus: exit code or signal of the last main process.
+        exit_code: of the last main process; negative: by that signal; None: it has not ended, or never began.
     """
 
-    __slots__ = ("active", "group", "invocation", "pid", "restarts", "result", "status", "sub")
+    __slots__ = ("active", "exit_code", "group", "invocation", "pid", "restarts", "result", "sub")
 
     def __init__(self, found: dict[str, str]) -> None:
         self.active = found.get("ActiveState", "")
@@ -37,7 +37,9 @@ class Now:
         self.group = found.get("ControlGroup", "")
         self.result = found.get("Result", "")
         self.restarts = int(found.get("NRestarts") or 0)
-        self.status = found.get("ExecMainStatus", "")
+        # CLD_EXITED, CLD_KILLED, CLD_DUMPED (wait(2)); 0: none has ended.
+        how, status = int(found.get("ExecMainCode") or 0), int(found.get("ExecMainStatus") or 0)
+        self.exit_code = {1: status, 2: -status, 3: -status}.get(how)
 
     @property
     def up(self) -> bool:
@@ -51,7 +53,17 @@ class Now:
         return f"{self.active} ({self.sub}){why}"
 
 
-_ASKED = ("ActiveState", "SubState", "InvocationID", "MainPID", "ControlGroup", "Result", "NRestarts", "ExecMainStatus")
+_ASKED = (
+    "ActiveState",
+    "SubState",
+    "InvocationID",
+    "MainPID",
+    "ControlGroup",
+    "Result",
+    "NRestarts",
+    "ExecMainStatus",
+    "ExecMainCode",
+)
 
 
 def now(host: Host, unit: str) -> Now:

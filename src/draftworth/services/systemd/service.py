@@ -373,6 +373,13 @@ class SystemdService:
         for unit in units:
             control.order(self._host, "start", "--", unit)
 
+    def exit_code(self, running: Running) -> int | None:
+        """Return how a start's main process ended, as systemd has it."""
+        state = control.now(self._host, running.unit)
+        if state.up or state.invocation not in {"", running.invocation}:
+            return None
+        return state.exit_code
+
     def pids(self, running: Running) -> Sequence[int]:
         """Return the pids that a start has now."""
         return [process.pid for process in self._members(running)]
