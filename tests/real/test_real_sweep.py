@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.helpers import wait_for
 from tests.real.breaking import Breaker
+from tests.real.company import active, company
 from tests.real.private_systemd import PrivateSystemd
 from tests.real.unit_case import QUICK, UnitCase
 
 _AT_ONCE = 4
 FAST = {**QUICK, "load_seconds": 0.1}
-DROP_IN = 'append_args = true\nway = "drop-in"'
 
 
 def all_points(case: UnitCase) -> int:
@@ -81,6 +81,8 @@ def settled(case: UnitCase) -> None:
     restored = case.cli("trial", "restore")
     assert restored.code == 0, restored.err
     case.as_before()
+    if (case.systemd.etc / "gateway.service").is_file():
+        assert active(case) == {"llm.socket": "active", "gateway.service": "active"}
     if (folder / "trial.json").is_file():
         assert case.record()["restored"] is True, case.record()["restore"]
     else:
@@ -108,7 +110,8 @@ def parallel(case: UnitCase) -> UnitCase:
 
 
 def dropped_in(case: UnitCase) -> UnitCase:
-    return case.serve(FAST).trial(service=DROP_IN).remember()
+    """A socket that triggers it and a gateway that needs it: by rule a drop-in, and both come back too."""
+    return company(case).trial().remember()
 
 
 GIVEN = {"parallel": parallel, "drop-in": dropped_in}

@@ -38,6 +38,8 @@ EngineName = Literal["vllm", "sglang", "llamacpp", "trtllm"]
 """The engines there are, as `engines.CHOICES` lists them."""
 BASELINE = "baseline"
 _SECRET = re.compile(r"(?i)key|token|secret|auth|cookie|passw|cred")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OBEYED = re.compile(r"(?:LD_|PYTHON|DRAFTWORTH_|MALLOC_|BASH_|GIT_|SSL_)|(?:PATH|HOME|IFS|ENV|SHELL|GCONV_PATH|LANG)$")
 ArmName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
@@ -49,6 +51,17 @@ def _not_json(value: Any) -> str | None:
         return next((wrong for inner in value if (wrong := _not_json(inner))), None)
     fits = value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
     return None if fits else str(value)
+
+
+def key_variable(name: str) -> str:
+    """Return the name of a variable that may hold a key.
+
+    Raises:
+        ValueError: it is none, or one that programs obey: its value would be given to a driver that is root's.
+    """
+    if not _VARIABLE.fullmatch(name) or _OBEYED.match(name):
+        raise ValueError(f"{name!r} cannot be the name of a variable that holds a key; choose one like MY_SERVER_KEY")
+    return name
 
 
 class AccessConfig(Strict):
@@ -63,6 +76,16 @@ class AccessConfig(Strict):
     ca_file: FilePath | None = None
     """A PEM file with the authorities to believe for https, where the server's certificate is from a private one;
     relative to this file."""
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _names_a_key(cls, value: str | None) -> str | None:
+        return None if value is None else key_variable(value)
+
+    @field_validator("headers_env")
+    @classmethod
+    def _name_keys(cls, value: dict[str, str]) -> dict[str, str]:
+        return {header: key_variable(name) for header, name in value.items()}
 
     @field_validator("headers")
     @classmethod

@@ -394,7 +394,7 @@ class Execution:
         if server is None:
             return
         began = time.monotonic()
-        until = began + self.config.limits.hold_s
+        until = min(began + self.config.limits.hold_s, self.downtime.deadline)
         held = self.folder / "held"
         held.touch()
         with self.journal.step(step.id, seconds=self.config.limits.hold_s):

@@ -139,11 +139,12 @@ def _unit_commands(step: "Step", unit: "UnitFound", config: "SystemdTrial") -> l
     """Return the commands of a step, for a person to read, without secrets."""
     name = unit.snapshot.unit
     command = shlex.join(redact.command(step.command))
+    away_s = config.limits.downtime_s + config.limits.hold_s + 60
     match step.kind:
         case "stop-original":
             return [
                 f"wait until no request is at hand, at most {config.limits.drain_s:g} s",
-                f"systemctl restart draftworth-deadman-TRIAL.timer   (OnActiveSec={config.limits.downtime_s + 60:g})",
+                f"systemctl restart draftworth-deadman-TRIAL.timer   (OnActiveSec={away_s:g})",
                 *(f"systemctl stop {trigger}" for trigger in unit.triggers),
                 f"systemctl stop {name}",
                 "end what it left, wait for its GPU memory and its port",

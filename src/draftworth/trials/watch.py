@@ -137,7 +137,8 @@ def signs_of(pids: Iterable[int], log: Path, gpu_bytes: int | None = None) -> Si
         with suppress(OSError, ValueError):
             lines = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
             values = {name: int(value) for name, value in (line.split(": ") for line in lines)}
-            moved += values["rchar"] + values["wchar"]
+            # A file that is mapped is read by page faults, which rchar does not count.
+            moved += values["rchar"] + values["wchar"] + values["read_bytes"]
             readable = True
     try:
         size = log.stat().st_size

@@ -1,6 +1,6 @@
 """Small questions and orders to systemd about one unit, and who its processes are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from draftworth.errors import TrialError
@@ -106,13 +106,19 @@ def processes_of(group: str, known: Iterable[ProcessId] = ()) -> set[ProcessId]:
     return members | family(None, None, None, members | set(known))
 
 
-def stop_unit(host: Host, unit: str, *, patience_s: float | None) -> list[str]:
+def stopping(host: Host) -> bool:
+    """Whether the machine is shutting down: systemd starts nothing any more."""
+    return host.run(["systemctl", "is-system-running"], timeout_s=30.0).text.strip() == "stopping"
+
+
+def stop_unit(host: Host, unit: str, *, patience_s: float | None, first: Sequence[str] = ()) -> list[str]:
     """Stop a unit and wait until it is stopped. Returns remarks.
 
     Args:
         host: where.
         unit: which.
         patience_s: seconds the unit itself gives its processes; None: no limit of its own, then 10 minutes.
+        first: units that would start it again, stopped before it by the same command.
 
     Raises:
         TrialError: it does not stop, or must not be stopped.
@@ -122,7 +128,7 @@ def stop_unit(host: Host, unit: str, *, patience_s: float | None) -> list[str]:
     wait = (600.0 if patience_s is None else 2 * patience_s) + 30.0  # TimeoutStopSec= counts twice: TERM, then KILL
     remarks = []
     try:
-        done = host.run(["systemctl", "stop", "--", unit], timeout_s=wait)
+        done = host.run(["systemctl", "stop", "--", *first, unit], timeout_s=wait)
         if not done.ok:
             raise TrialError(f"systemctl stop {unit}: {done.why}")
     except HostError:

@@ -41,7 +41,5 @@ class UnitFound(Frozen):
     def dependents(self) -> tuple[str, ...]:
         """What was active and stops with the original, in the order it is started again."""
         return tuple(
-            dict.fromkeys(
-                unit.name for unit in self.snapshot.dependents if unit.active in {"active", "reloading", "activating"}
-            )
+            dict.fromkeys(unit.name for unit in self.snapshot.dependents if unit.active in {"active", "reloading"})
         )

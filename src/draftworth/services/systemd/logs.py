@@ -44,7 +44,9 @@ class Logs:
         if not path.exists():
             with suppress(OSError, subprocess.SubprocessError), path.open("wb") as out:
                 head = ["head", "-c", str(_START_BYTES)]
-                with subprocess.Popen(_journal(invocation), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as read:
+                with subprocess.Popen(
+                    in_namespace(_journal(invocation), found), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                ) as read:
                     subprocess.run(head, stdin=read.stdout, stdout=out, check=False, timeout=_EXPORT_S)
                     read.kill()
         return path
@@ -60,7 +62,7 @@ class Logs:
         """Write what a start says into a file, from its beginning on, until `stop`. Raises HostError."""
         self.stop()
         own = output_file(found)
-        argv: Sequence[str] = follow(unit, invocation)
+        argv: Sequence[str] = in_namespace(follow(unit, invocation), found)
         if own is not None:
             size = own.stat().st_size if own.is_file() else 0
             argv = ["tail", "--follow=name", "--retry", "--quiet", f"--bytes=+{size + 1}", str(own)]
@@ -118,3 +120,9 @@ def output_file(found: "UnitFound") -> Path | None:
 def _journal(invocation: str) -> list[str]:
     # -a: lines with unprintable bytes as they are.
     return ["journalctl", f"_SYSTEMD_INVOCATION_ID={invocation}", "-o", "cat", "-a", "-q", "--no-pager"]
+
+
+def in_namespace(argv: list[str], found: "UnitFound") -> list[str]:
+    """Return a journalctl command that reads the journal a unit writes to (LogNamespace=)."""
+    name = str(found.snapshot.properties.get("LogNamespace") or "")
+    return [argv[0], f"--namespace={name}", *argv[1:]] if name else argv

@@ -25,6 +25,8 @@ _ON_SUCCESS = 249
 """The first systemd with OnSuccess=."""
 _ENABLED = frozenset({"enabled", "alias"})
 _TARGET = "multi-user.target"
+_OURS = "zz-draftworth"
+"""What the name of a trial's drop-in begins with."""
 
 
 def observed(host: Host, config: "SystemdTrial", gpus: GpuReader) -> Observed:
@@ -49,6 +51,12 @@ def observed(host: Host, config: "SystemdTrial", gpus: GpuReader) -> Observed:
             f"{_ONESHOT_AGAIN}): a trial here could end without the service"
         )
     how, why = _way(snapshot, config, version)
+    later = [path for path in snapshot.drop_ins if path.rpartition("/")[2] > _OURS]
+    if how == "drop-in" and later:
+        raise RefusedError(
+            f"{later[0]} is read after the drop-in of a trial, which could then change nothing for certain: give it a "
+            f"name before {_OURS}, daemon-reload and restart"
+        )
     leader = identify(snapshot.main_pid or 0)
     if leader is None:
         raise RefusedError(f"{snapshot.unit} is {snapshot.active} and has no main process; Type={snapshot.type}?")

@@ -15,6 +15,7 @@ from pathlib import Path
 from draftworth.errors import RefusedError, TrialError
 from draftworth.hosts.base import Host, HostError
 from draftworth.services.systemd.names import LASTING, UNITS, Names
+from draftworth.services.systemd.quoting import exec_line, literal
 from draftworth.services.systemd.script import Recipe, ask_files, clean_script, restore_script
 
 _RETRY_S = 5
@@ -80,8 +81,8 @@ def boot_unit(recipe: Recipe, target: str, systemctl: str) -> str:
     """Return the lasting unit that starts an original which runs and is not enabled, and then removes itself."""
     names = recipe.names
     path = f"{LASTING}/{names.boot}"
-    units = " ".join(map(shlex.quote, (*recipe.triggers, recipe.unit, *recipe.dependents)))
-    gone = f"rm -f {shlex.quote(path)} {shlex.quote(f'{LASTING}/{target}.wants/{names.boot}')}"
+    start = exec_line([systemctl, "start", *map(literal, (*recipe.triggers, recipe.unit, *recipe.dependents))])
+    gone = exec_line(["/bin/rm", "-f", path, f"{LASTING}/{target}.wants/{names.boot}"])
     return _unit(
         [
             "[Unit]",
@@ -90,8 +91,10 @@ def boot_unit(recipe: Recipe, target: str, systemctl: str) -> str:
             f"After={recipe.unit}",
             "[Service]",
             "Type=oneshot",
-            f"ExecStart={systemctl} start --no-block {units}",
-            f"ExecStart=/bin/sh -c '{gone}; {systemctl} daemon-reload --no-block'",
+            # Where the original does not start, the unit stays for the next boot.
+            f"ExecStart={start}",
+            f"ExecStart={gone}",
+            f"ExecStart={systemctl} daemon-reload --no-block",
             "[Install]",
             f"WantedBy={target}",
         ]
@@ -173,8 +176,9 @@ class Net:
         self._must("restart", self.names.deadman)
 
     def clear_deadline(self) -> None:
-        """Stop the timer: the original is back."""
-        self.host.run(["systemctl", "stop", self.names.deadman])
+        """Stop the timer: the original is on its way back. Raises HostError where it goes on."""
+        if self.host.read(self.names.path(self.names.deadman)) is not None:
+            self._must("stop", self.names.deadman)
 
     def trigger(self) -> None:
         """Start the restore, or join the one that runs. Raises TrialError where systemd does not take the job."""
@@ -218,9 +222,9 @@ class Net:
             f"sh {names.script}",
             "# or, where that file is gone:",
             f"rm -f {shlex.join(recipe.files)}; systemctl daemon-reload",
-            *(f"systemctl stop {shlex.quote(unit)}" for unit in recipe.variants),
-            f"systemctl reset-failed {shlex.quote(recipe.unit)}; systemctl restart {shlex.quote(recipe.unit)}",
-            *(f"systemctl start {shlex.quote(unit)}" for unit in (*recipe.triggers, *recipe.dependents)),
+            f"systemctl stop {shlex.join((*recipe.variants, *recipe.triggers, recipe.unit))}",
+            f"systemctl reset-failed {shlex.quote(recipe.unit)}",
+            f"systemctl start {shlex.join((*recipe.triggers, recipe.unit, *recipe.dependents))}",
         )
 
     def _must(self, verb: str, *words: str) -> None:

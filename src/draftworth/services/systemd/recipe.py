@@ -42,6 +42,7 @@ def recipe_for(
     return Recipe(
         names=names,
         unit=unit,
+        group=found.snapshot.control_group or "",
         variants=tuple(names.variant(arm) for arm in arms) if parallel else (),
         files=tuple(names.path(names.variant(arm)) for arm in arms) if parallel else (names.drop_in(unit),),
         triggers=found.triggers,

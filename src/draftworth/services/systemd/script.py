@@ -21,14 +21,20 @@ run=@RUN_Q@
 say() { printf 'draftworth: %s\n' "$*"; }
 sc() { timeout -k 5 "$wait" systemctl "$@"; }
 wait=60
-active() { systemctl show -p ActiveState --value "$unit"; }
+state() { systemctl show -p ActiveState --value "$1"; }
+up() { case $(state "$1") in active|activating|reloading) return 0 ;; *) return 1 ;; esac; }
 mark() { echo "$1" 2>/dev/null >"$run/state"; }
 fail() { say "NOT restored yet: $*; trying again"; mark "failing $*"; exit 1; }
-# What an inactive unit has left in its control group, ended.
+seconds() { read -r since rest </proc/uptime; echo "${since%%.*}"; }
+# A target pulls in everything it wants: of one that stopped with the unit only the target itself comes back.
+bring() { case $1 in *.target) sc start --job-mode=ignore-dependencies "$1" ;; *) sc start "$1" ;; esac; }
+stop_all() { wait=@STOP_S@; sc stop @TRIGGERS@ "$unit" || sc kill -s KILL "$unit"; wait=60; }
+# What an inactive unit has left in its own control group, ended.
 sweep() {
-  case $(systemctl show -p ActiveState --value "$1") in active|activating|reloading) return ;; esac
-  for procs in $(find /sys/fs/cgroup -maxdepth 8 -type d -name "$1" 2>/dev/null); do
-    find "$procs" -name cgroup.procs -exec cat {} + 2>/dev/null | while read -r pid; do
+  up "$1" && return
+  for root in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+    [ -n "$2" ] && [ -d "$root$2" ] || continue
+    find "$root$2" -name cgroup.procs -exec cat {} + 2>/dev/null | while read -r pid; do
       say "ending pid $pid, which $1 left"; kill -9 "$pid" 2>/dev/null
     done
   done
@@ -39,90 +45,107 @@ mark clearing
 for name in @FILES@; do rm -f "$name"; done
 @RMDIR@
 sc daemon-reload || say 'systemctl daemon-reload failed'
+case $(systemctl show -p DropInPaths --value "$unit") in *@TAG@*) fail "the variant's drop-in is still loaded" ;; esac
 for name in @VARIANTS@; do
-  case $(systemctl show -p ActiveState --value "$name") in
+  case $(state "$name") in
     inactive) ;;
     *) say "stopping $name"; wait=@STOP_S@; sc stop "$name" || sc kill -s KILL "$name"; wait=60 ;;
   esac
-  sweep "$name"
+  sweep "$name" @SLICE@/"$name"
   sc reset-failed "$name" 2>/dev/null
 done
 if [ -e "$run/changed" ]; then
   say "$unit may run a variant; stopping it"
-  wait=@STOP_S@; sc stop @TRIGGERS@ "$unit" || sc kill -s KILL "$unit"; wait=60
+  stop_all
   rm -f "$run/changed"
 fi
 
-# 2. Processes that were seen to be the trial's, or the stopped original's, are ended: by pid and start time.
+# 2. Processes that were seen to be a variant's, or the stopped original's, are ended: by pid and start time.
 if [ -f "$run/pids" ]; then
-  group=$(systemctl show -p ControlGroup --value "$unit")
-  while read -r pid started; do
+  while read -r pid started whose; do
+    [ "$whose" = original ] && up "$unit" && continue
     stat=$(cat "/proc/$pid/stat" 2>/dev/null) || continue
     set -- ${stat##*) }
     [ "${20:-}" = "$started" ] || continue
-    case $(active) in
-      active|activating|reloading) [ -n "$group" ] && grep -qF ":$group" "/proc/$pid/cgroup" 2>/dev/null && continue ;;
-    esac
     [ "$1" = Z ] || say "ending pid $pid, which the trial left"
     kill -9 "$pid" 2>/dev/null
   done <"$run/pids"
 fi
-sweep "$unit"
+sweep "$unit" @GROUP@
 mark cleared
 @GPUS@
-# 3. The original, what triggers it, and what depends on it.
-case $(active) in
-  active|activating|reloading) say "$unit is $(active)" ;;
-  *)
-    sc reset-failed "$unit" 2>/dev/null
-    say "starting $unit"
-    for name in @TRIGGERS@; do sc start "$name" || fail "$name does not start"; done
-    sc start --no-block "$unit" || fail "$unit cannot be started"
-    ;;
-esac
+# 3. The original, and what triggers it: a socket is not started while its service runs.
+for name in @TRIGGERS@; do
+  up "$unit" || break
+  up "$name" || sc start "$name" || { say "$name does not start while $unit runs; stopping that"; stop_all; }
+done
+if up "$unit"; then
+  say "$unit is $(state "$unit")"
+else
+  sc reset-failed "$unit" 2>/dev/null
+  for name in @TRIGGERS@; do
+    up "$name" || { sc reset-failed "$name" 2>/dev/null; sc start "$name" || fail "$name does not start"; }
+  done
+  say "starting $unit"
+  sc start --no-block "$unit" || fail "$unit cannot be started"
+fi
 mark starting
-seconds=0
+began=$(seconds)
 while :; do
-  case $(active) in
+  case $(state "$unit") in
     active) break ;;
     failed) fail "$unit failed: $(systemctl show -p Result --value "$unit")" ;;
-    inactive) [ "$seconds" -lt 5 ] || fail "$unit does not stay up" ;;
+    inactive) [ $(($(seconds) - began)) -lt 5 ] || fail "$unit does not stay up" ;;
   esac
-  [ "$seconds" -lt @START_S@ ] || fail "$unit was not up in time"
+  [ $(($(seconds) - began)) -lt @START_S@ ] || fail "$unit was not up in time"
   sleep 1
-  seconds=$((seconds + 1))
-done
-for name in @TRIGGERS@ @DEPENDENTS@; do
-  case $(systemctl show -p ActiveState --value "$name") in active|reloading) continue ;; esac
-  sc reset-failed "$name" 2>/dev/null
-  sc start "$name" || say "$name does not start: $(systemctl show -p Result --value "$name")"
 done
 
-# 4. It answers.
+# 4. It answers, and what depends on it is back.
 @PROBE@
-case $(active) in active) ;; *) fail "$unit is $(active)" ;; esac
+for name in @DEPENDENTS@; do
+  case $(state "$name") in
+    active|reloading) ;;
+    *) sc reset-failed "$name" 2>/dev/null; bring "$name" || fail "$name, which was active, does not start" ;;
+  esac
+done
+for name in "$unit" @TRIGGERS@; do
+  case $(state "$name") in active|reloading) ;; *) fail "$name is $(state "$name")" ;; esac
+done
 say "$unit is back"
 mark restored
 
 # 5. While the trial is at work it decides itself what comes next; otherwise nothing of it stays.
-case $(systemctl show -p ActiveState --value @TRIAL@) in active|activating|reloading) exit 0 ;; esac
+case $(state @TRIAL@) in
+  active|activating|reloading) exit 0 ;;
+  '') fail 'systemd does not say whether the trial is at work' ;;
+esac
 @CLEAN@
 """
 
 _GPUS = r"""
 # The memory it had is free, or the wait for it is over; whoever else uses a GPU may go on.
-if command -v nvidia-smi >/dev/null 2>&1; then case $(active) in active|activating|reloading) ;; *)
-  tries=0
-  while [ "$tries" -lt @TRIES@ ]; do
-    over=$(timeout 20 nvidia-smi --query-gpu=uuid,memory.used --format=csv,noheader,nounits 2>/dev/null |
-      awk -F', *' -v most=@MOST@ 'BEGIN {
-          split(most, list, " "); for (i in list) { split(list[i], one, "="); at[one[1]] = one[2] } }
-        ($1 in at) && ($2 + 0 > at[$1] + 0) { print $1 " " $2 " MiB" }')
-    [ -n "$over" ] || break
-    [ "$tries" -gt 0 ] || say "waiting for GPU memory: $over"
-    tries=$((tries + 1)); sleep 2
+# A driver that is stuck would hold whoever waits for its answer: it is asked beside this, and left behind.
+ask_gpus() {
+  nvidia-smi --query-gpu=uuid,memory.used --format=csv,noheader,nounits >"$run/gpus" 2>/dev/null &
+  asked=$! tries=0
+  while kill -0 "$asked" 2>/dev/null; do
+    [ "$tries" -lt 20 ] || { say 'nvidia-smi does not answer; not waiting for GPU memory'; return 1; }
+    tries=$((tries + 1)); sleep 1
   done
-;; esac; fi
+  over=$(awk -F', *' -v most=@MOST@ 'BEGIN {
+      split(most, list, " "); for (i in list) { split(list[i], one, "="); at[one[1]] = one[2] } }
+    ($1 in at) && ($2 + 0 > at[$1] + 0) { print $1 " " $2 " MiB" }' "$run/gpus" 2>/dev/null)
+  [ -n "$over" ]
+}
+if command -v nvidia-smi >/dev/null 2>&1 && ! up "$unit"; then
+  began=$(seconds)
+  while ask_gpus; do
+    [ $(($(seconds) - began)) -lt @GPU_S@ ] || { say "still in use: $over; starting all the same"; break; }
+    say "waiting for GPU memory: $over"
+    sleep 2
+  done
+fi
 """
 
 _PROBE = r"""
@@ -136,13 +159,14 @@ asked() {
     say 'neither curl nor python3 here: it was not asked to generate'
   fi
 }
-seconds=0
 say "waiting until it generates"
+began=$(seconds)
 until asked; do
-  case $(active) in active) ;; *) fail "$unit is $(active) while it loads" ;; esac
-  [ "$seconds" -lt @START_S@ ] || fail "it does not generate"
+  mark starting
+  case $(state "$unit") in active) ;; *) fail "$unit is $(state "$unit") while it loads" ;; esac
+  # Told, and waited for again: one that only loads for longer must not be started anew.
+  [ $(($(seconds) - began)) -lt @START_S@ ] || fail "it does not generate"
   sleep 1
-  seconds=$((seconds + 1))
 done
 """
 
@@ -179,6 +203,7 @@ class Recipe:
     Attributes:
         names: the trial's.
         unit: the original.
+        group: its control group, below the root of the tree; empty where that is not known.
         variants: units of variants, running or not.
         files: every file of the trial's that changes what runs: unit files of variants, the drop-in.
         triggers: sockets, timers and paths that were active and start it; stopped while a variant runs.
@@ -196,6 +221,7 @@ class Recipe:
     unit: str
     variants: tuple[str, ...]
     files: tuple[str, ...]
+    group: str = ""
     triggers: tuple[str, ...] = ()
     dependents: tuple[str, ...] = ()
     stop_s: int = 120
@@ -225,7 +251,7 @@ def restore_script(recipe: Recipe, *, clean: bool = True) -> str:
     gpus = ""
     if recipe.gpu_mib:
         most = " ".join(f"{uuid}={mib}" for uuid, mib in sorted(recipe.gpu_mib.items()))
-        gpus = _GPUS.replace("@TRIES@", str(max(1, recipe.gpu_wait_s // 2))).replace("@MOST@", shlex.quote(most))
+        gpus = _GPUS.replace("@GPU_S@", str(recipe.gpu_wait_s)).replace("@MOST@", shlex.quote(most))
     probe = ""
     if recipe.ask is not None:
         ca = f"--cacert {shlex.quote(recipe.ask.ca_file)}" if recipe.ask.ca_file else ""
@@ -245,6 +271,8 @@ def restore_script(recipe: Recipe, *, clean: bool = True) -> str:
         "@TRIGGERS@": _words(recipe.triggers),
         "@DEPENDENTS@": _words(recipe.dependents),
         "@STOP_S@": str(recipe.stop_s),
+        "@GROUP@": shlex.quote(recipe.group),
+        "@SLICE@": shlex.quote(recipe.group.rpartition("/")[0]),
         "@START_S@": str(recipe.start_s),
     }
     text = _SCRIPT

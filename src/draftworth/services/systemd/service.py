@@ -25,6 +25,7 @@ from draftworth.services.processes import describe, identify, is_alive, listener
 from draftworth.services.shm import names as shm_names
 from draftworth.services.shm import used_by
 from draftworth.services.systemd import control, look
+from draftworth.services.systemd.adoption import mode_for
 from draftworth.services.systemd.freeing import drain, end_leftovers, free_shared_memory, wait_for_memory
 from draftworth.services.systemd.logs import Logs
 from draftworth.services.systemd.names import Names
@@ -63,6 +64,7 @@ class SystemdService:
         self._access: Access | None = None
         self._found: UnitFound | None = None
         self._variants: dict[str, Variant] = {}
+        self._deadline = float("inf")
         self._gpus = reader(self._host)
         self._logs = Logs(self._host)
         self._busy: Callable[[], int | None] = lambda: None
@@ -99,6 +101,7 @@ class SystemdService:
 
     def away(self, seconds: float) -> None:
         """Start the dead-man timer: the host puts the service back after so long, whatever becomes of us."""
+        self._deadline = time.monotonic() + seconds
         self._armed().set_deadline(seconds)
 
     @property
@@ -182,7 +185,7 @@ class SystemdService:
 
     def _compare_parallel(self, found: "UnitFound") -> None:
         for variant in self._variants.values():
-            self._host.write(variant.path, variant.text.encode())
+            self._host.write(variant.path, variant.text.encode(), mode_for(found.snapshot))
         self._armed().reload()
         for variant in self._variants.values():
             check_loaded(self._host, found, variant, self.names)
@@ -207,12 +210,21 @@ class SystemdService:
         net = self._armed()
         # On a full disk the restore goes on with what it knows.
         with suppress(HostError):
-            remember(self._host, net.names, self._seen(started))
-        with suppress(HostError):
-            net.forget_state()
-        if not net.is_armed() and not net.at_work():
-            return self._without_net(net, tell)
-        net.trigger()
+            remember(self._host, net.names, self._seen(started), "variant")
+        if control.stopping(self._host):
+            raise TrialError(
+                f"this machine is shutting down; {self.unit} starts with it again, and `draftworth trial restore` then "
+                "verifies that"
+            )
+        working = net.at_work()  # a variant that died has started it
+        if not working:
+            if not net.is_armed():
+                return self._without_net(net, tell)
+            with suppress(HostError):
+                net.forget_state()
+            net.trigger()
+        # From here on the restore unit itself sees to the end; the timer would only end this record of it.
+        net.clear_deadline()
         return self._follow(net, {"starting", "restored"}, tell, self._clearing_s())
 
     def _clearing_s(self) -> float:
@@ -297,10 +309,7 @@ class SystemdService:
         net = self._armed()
         if net.is_armed():
             self._follow(net, {"restored"}, tell, self._config.limits.start_timeout_s)
-        remarks = not_as_found(self._host, found, self.names, self._gpus, self._members(running))
-        if net.is_armed():
-            net.clear_deadline()
-        return remarks
+        return not_as_found(self._host, found, self.names, self._gpus, self._members(running))
 
     # ------------------------------------------------------------------ starting and stopping
 
@@ -316,7 +325,7 @@ class SystemdService:
         tell(f"starting {variant.unit}")
         if found.way == "drop-in":
             self._host.write(self.names.changed, b"")
-        self._host.write(variant.path, variant.text.encode())
+        self._host.write(variant.path, variant.text.encode(), mode_for(found.snapshot))
         net.reload()
         check_loaded(self._host, found, variant, self.names)
         if found.way == "drop-in":
@@ -340,7 +349,7 @@ class SystemdService:
 
     def _await_process(self, variant: Variant, old: str, start: Start, tell: Tell) -> control.Now:
         """Wait for the main process: what comes before it (ExecStartPre=) may wait for GPUs itself."""
-        deadline = time.monotonic() + self._config.limits.start_timeout_s
+        deadline = min(self._deadline, time.monotonic() + self._config.limits.start_timeout_s)
         followed = False
         while True:
             state = control.now(self._host, variant.unit)
@@ -371,7 +380,9 @@ class SystemdService:
 
     def _start_units(self, units: Sequence[str]) -> None:
         for unit in units:
-            control.order(self._host, "start", "--", unit)
+            # A target pulls in everything it wants, also what a person has stopped.
+            alone = ("--job-mode=ignore-dependencies",) if unit.endswith(".target") else ()
+            control.order(self._host, "start", *alone, "--", unit)
 
     def exit_code(self, running: Running) -> int | None:
         """Return how a start's main process ended, as systemd has it."""
@@ -381,8 +392,12 @@ class SystemdService:
         return state.exit_code
 
     def pids(self, running: Running) -> Sequence[int]:
-        """Return the pids that a start has now."""
-        return [process.pid for process in self._members(running)]
+        """Return the pids that a start has now; the way back learns of them, also while it only loads."""
+        living = self._members(running)
+        if running.mark:
+            with suppress(HostError):
+                remember(self._host, self.names, living, "variant")
+        return [process.pid for process in living]
 
     def gpu_bytes(self) -> int | None:
         """Return the bytes in use on the GPUs; None where there are none or they do not tell."""
@@ -414,7 +429,7 @@ class SystemdService:
         living = self._members(running)
         members = sorted(living | set(running.seen), key=lambda process: process.pid)
         if running.mark:
-            remember(self._host, self.names, living)
+            remember(self._host, self.names, living, "variant")
         used: set[str] = set()
         if running.shm_before is not None:
             used = used_by(process.pid for process in living) - set(running.shm_before)
@@ -429,13 +444,14 @@ class SystemdService:
         variant = next((one for one in self._variants.values() if one.unit == running.unit), None)
         if variant is not None and variant.quiet is not None:
             # A planned stop is no reason to start the original yet: the next arm comes first.
-            self._host.write(variant.path, variant.quiet.encode())
+            self._host.write(variant.path, variant.quiet.encode(), mode_for(found.snapshot))
             self._armed().reload()
         running = self.refresh(running)
-        if found.way == "drop-in":
-            self._stop_triggers(tell)
         tell(f"stopping {running.unit}")
-        remarks = control.stop_unit(self._host, running.unit, patience_s=found.snapshot.timeout_stop_s)
+        if found.way == "drop-in":
+            remarks = self._stop_with_triggers()
+        else:
+            remarks = control.stop_unit(self._host, running.unit, patience_s=found.snapshot.timeout_stop_s)
         self._logs.stop()
         lost = self._logs.dropped(running.unit, running.invocation)
         if lost:
@@ -451,17 +467,17 @@ class SystemdService:
         found = self._found_now()
         running = self.refresh(running)
         remarks = drain(self._busy, self._config.limits.drain_s, tell)
-        remember(self._host, self.names, set(running.seen))
-        self._stop_triggers(tell)
-        tell(f"stopping {self.unit}")
-        remarks += control.stop_unit(self._host, self.unit, patience_s=found.snapshot.timeout_stop_s)
+        remember(self._host, self.names, set(running.seen), "original")
+        tell(f"stopping {', '.join((*found.triggers, self.unit))}")
+        remarks += self._stop_with_triggers()
         self._logs.stop()
         return [*remarks, *self._freed(running, tell)]
 
-    def _stop_triggers(self, tell: Tell) -> None:
-        for unit in self._found_now().triggers:
-            tell(f"stopping {unit}, which would start {self.unit} again")
-            control.stop_unit(self._host, unit, patience_s=None)
+    def _stop_with_triggers(self) -> list[str]:
+        """Stop the original's unit, and with it, by one command, what would start it again."""
+        found = self._found_now()
+        patience = found.snapshot.timeout_stop_s
+        return control.stop_unit(self._host, self.unit, patience_s=patience, first=found.triggers)
 
     def _freed(self, running: Running, tell: Tell) -> list[str]:
         """See that processes, port, GPU memory and shared memory of a stopped server are free."""
@@ -493,12 +509,19 @@ class SystemdService:
         return ()
 
 
-def remember(host: Host, names: Names, processes: set[ProcessId]) -> None:
-    """Write down processes that must be gone before the original starts; those known already stay."""
+def remember(host: Host, names: Names, processes: set[ProcessId], whose: str) -> None:
+    """Write down processes that must be gone before the original starts; those known already stay.
+
+    Args:
+        host: this machine.
+        names: the trial's.
+        processes: who.
+        whose: `variant`, or `original`: its own are ended only where its unit is down.
+    """
     if not processes or host.read(names.script) is None:
         return
     lines = (host.read(names.pids) or b"").decode().splitlines()
-    more = [f"{one.pid} {one.started}" for one in processes]
+    more = [f"{one.pid} {one.started} {whose}" for one in processes]
     wanted = list(dict.fromkeys([*lines, *more]))
     if wanted != lines:
         host.write(names.pids, ("\n".join(wanted) + "\n").encode())

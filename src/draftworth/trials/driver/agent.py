@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 import draftworth
 from draftworth.errors import EXIT_UNEXPECTED, DraftworthError, NotRestoredError, RefusedError, UsageError
-from draftworth.trials.config import SystemdTrial
+from draftworth.trials.config import SystemdTrial, key_variable
 from draftworth.trials.driver.local import LocalStation
 from draftworth.trials.driver.sending import pieces
 from draftworth.trials.driver.station import PlanShown
@@ -33,6 +33,7 @@ Answers = Iterator[Mapping[str, Any]]
 _KEY = re.compile(r"[0-9a-f]{8,64}")
 _KEPT_S = 30 * 86400.0
 _PRIVATE = 0o700
+_FILES = frozenset({"workload.source", "service.ca_file"})
 
 
 def serve(verb: str, asked: Asked) -> int:
@@ -195,13 +196,18 @@ def _forget_old(sent: Path) -> None:
 def _variables(asked: Asked) -> None:
     """Set the variables that the trial's file names: keys, which came over SSH's standard input."""
     for name, value in dict(asked.get("variables", {})).items():
-        os.environ[str(name)] = str(value)
+        try:
+            os.environ[key_variable(str(name))] = str(value)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def _config(asked: Asked, folder: Path) -> SystemdTrial:
     """Return the trial's file with the client's own files put beside it."""
     data = json.loads(json.dumps(asked["config"]))
     for where, file in dict(asked.get("files", {})).items():
+        if where not in _FILES:
+            raise UsageError(f"{where!r}: no file of a trial")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = folder / f"{where}-{Path(str(file['name'])).name}"
         path.write_bytes(base64.b64decode(file["data"]))

@@ -57,7 +57,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     (folder / REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
     environment = f"{names.folder}/environment"
     kept = {name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith(_OWN)}
-    text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**kept, **variables}.items())
+    text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**variables, **kept}.items())
     host.write(environment, text.encode(), 0o600)
     host.write(names.after, after_death(names).encode(), 0o755)
     stop_s = int(config.limits.start_timeout_s + config.limits.free_timeout_s + 600)
@@ -65,6 +65,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
         "Description": f"Draftworth: trial {folder.name} on {config.service.unit}",
         "EnvironmentFile": f"-{environment}",
         "WorkingDirectory": str(Path.cwd()),
+        "Type": "exec",
         # The first signal goes to the driver alone, which ends the trial and puts the service back.
         "KillMode": "mixed",
         "TimeoutStopSec": f"{stop_s}s",

@@ -35,11 +35,15 @@ class LocalStation:
     def plan(self, config: SystemdTrial, *, files: bool = False) -> PlanShown:
         """Return what a run would do."""
         from draftworth.trials.driver.shown import shown  # noqa: PLC0415 - lazy: scipy
+        from draftworth.trials.lock import dead  # noqa: PLC0415 - lazy
         from draftworth.trials.prepare import prepare_loaded  # noqa: PLC0415 - lazy
+        from draftworth.trials.recover import refuse_unfinished  # noqa: PLC0415 - lazy
 
         need_root()
         refuse_at_work(self._host, config.service.unit)
-        return shown(prepare_loaded(config), files=files)
+        ready = prepare_loaded(config)
+        refuse_unfinished(ready.config.service.port, dict(dead()).get(ready.config.service.port))
+        return shown(ready, files=files)
 
     def start(self, config: SystemdTrial, shown: PlanShown) -> str:
         """Start the driver."""
