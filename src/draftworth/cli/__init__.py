@@ -77,8 +77,9 @@ def _failed(error: BaseException) -> int:
             # Whoever read the output has gone; nothing is wrong.
             sys.stderr.close()
             return EXIT_DONE
-        case OSError() if error.errno in {errno.ENOSPC, errno.EIO, errno.EDQUOT}:
-            _complain(f"output cannot be written: {error.strerror}")
+        case PermissionError() | OSError(errno=errno.ENOSPC | errno.EIO | errno.EDQUOT):
+            whose = "; it is another user's: run this as them (`sudo -E`)" if isinstance(error, PermissionError) else ""
+            _complain(f"{error.filename or 'output'} cannot be read or written: {error.strerror}{whose}")
             return EXIT_USAGE
         case KeyboardInterrupt():
             _complain("interrupted")

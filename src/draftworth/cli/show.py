@@ -1,5 +1,6 @@
 """A trial's record as lines for a terminal."""
 
+import json
 import os
 import shutil
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from draftworth.bench.summary import PointSummary
-from draftworth.errors import DraftworthError, UsageError
+from draftworth.errors import EXIT_REFUSED, DraftworthError, UsageError
 from draftworth.reports.markdown import looks, on_endpoints
 from draftworth.reports.words import METRICS, cell, gain, interval, judged, mean, number, percent, share
 from draftworth.trials.home import all_trials
@@ -101,6 +102,15 @@ def _point(point: PointSummary) -> str:
     )
 
 
+def refused(folder: Path) -> bool:
+    """Whether a trial on a unit was refused by its driver before it changed anything."""
+    try:
+        found = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(found.get("exit") == EXIT_REFUSED)
+
+
 def list_entries() -> list[dict[str, Any]]:
     """Return one entry a trial, oldest first."""
     broken = {folder.name for folder in unfinished()}
@@ -121,7 +131,9 @@ def list_entries() -> list[dict[str, Any]]:
                 state = "not touched"
         except UsageError:
             state = "no record"
-            if needs_restore(folder) is None:
+            if refused(folder):
+                state = "refused"
+            elif needs_restore(folder) is None:
                 state = "damaged"
         except DraftworthError as error:
             state = str(error)

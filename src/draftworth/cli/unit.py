@@ -31,7 +31,12 @@ def run_unit(config: "SystemdTrial", *, yes: bool, detach: bool, as_json: bool) 
     shown = station.plan(config)
     if not yes:
         print("\n".join([*shown.lines, ""]), file=sys.stderr)
-        print(f"Run this on {station.name}? [y/N] ", end="", file=sys.stderr, flush=True)
+        print(
+            f"This stops {config.service.unit} and starts it again. Run it on {station.name}? [y/N] ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             raise RefusedError("not run; nothing was changed")
     trial = station.start(config, shown)
@@ -131,6 +136,8 @@ def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool)
                 print(f"Record: {program()} trial show {folder.name} --json")
             sys.stdout.flush()
         code = found.exit_code if code in {0, found.exit_code} else code
+        if code == NotRestoredError.exit_code:
+            return code  # the record has said it all, with the commands
     if code == NotRestoredError.exit_code:
         raise NotRestoredError(
             text or "the service is NOT restored; the host goes on trying", end.get("commands") or ()
@@ -199,7 +206,7 @@ def status_lines(found: dict[str, Any]) -> list[str]:
         ago = duration(max(0.0, time.time() - float(found["now_unix"])))
         out.append(f"  {found['now']} ({ago} ago)")
     restore = found["restore"]
-    net = "armed" if restore["armed"] else "not armed: nothing was changed, or all is back"
+    net = "armed, it runs when it is needed" if restore["armed"] else "not armed: nothing was changed, or all is back"
     out.append(f"  way back: {net}; {restore['unit']} is {restore['state']} {restore['progress']}".rstrip())
     if found["deadman"]["state"] == "active":
         out.append(f"  downtime is bounded by {found['deadman']['unit']}")

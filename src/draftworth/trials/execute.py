@@ -21,6 +21,7 @@ from draftworth.errors import (
     NotRestoredError,
     RefusedError,
     ServerDiedError,
+    ServerStartError,
     TrialError,
 )
 from draftworth.findings import Code, find
@@ -244,18 +245,24 @@ class Execution:
         )
 
     def _ready(self, running: Running, follower: LogFollower, watch: LoadWatch | None = None) -> tuple[str, Running]:
-        return wait_ready(
-            self.service,
-            running,
-            follower,
-            url=self.config.url,
-            access=self.access,
-            model=self.config.service.model,
-            deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.downtime.deadline),
-            say=self.progress.now,
-            hint=self.engine.failure_hint,
-            life=watch.words if watch else lambda: "",
-        )
+        try:
+            return wait_ready(
+                self.service,
+                running,
+                follower,
+                url=self.config.url,
+                access=self.access,
+                model=self.config.service.model,
+                deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.downtime.deadline),
+                say=self.progress.now,
+                hint=self.engine.failure_hint,
+                life=watch.words if watch else lambda: "",
+            )
+        except ServerStartError as error:
+            if time.monotonic() < self.downtime.deadline:
+                raise
+            limit = f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached: {error}"
+            raise ServerStartError(limit, error.tail) from None
 
     def _original(self) -> _Server:
         """Return the original as the server at hand: as it was found, or as it was restored."""

@@ -107,7 +107,8 @@ def unit_lines(found: "Plan", observed: "Observed", config: "SystemdTrial") -> l
         "The way back is the host's own, set up before the first change, in /run:",
         "    draftworth-restore-TRIAL.service runs /run/draftworth/TRIAL/restore.sh until the original serves again;",
         "    started by the end of the trial, by the end of its driver however it dies (ExecStopPost=), by a variant",
-        f"    that dies or is stopped (OnFailure=, OnSuccess=), and by a timer {away_s + 60:g} s after the stop.",
+        f"    that dies or is stopped (OnFailure=, OnSuccess=), and by a timer {away_s + 60:g} s after the stop,",
+        "    a minute after the driver itself would have acted.",
     ]
     if unit.lasting:
         out.append(

@@ -10,7 +10,7 @@ from draftworth.bench.requests import load_workload, requests_in
 from draftworth.engines import engine as engine_named
 from draftworth.errors import RefusedError, UsageError
 from draftworth.hosts.local import LocalHost
-from draftworth.services.processes import argv_of, environment_of
+from draftworth.services.processes import argv_of, describe, environment_of, listeners
 from draftworth.services.systemd.adoption import adopted_trial
 from draftworth.services.systemd.service import SystemdService
 from draftworth.trials.ask import access_of
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from draftworth.services.systemd.found import UnitFound
     from draftworth.trials.config import SystemdTrial
 
+_SHOWN = 100
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
 
 
@@ -47,6 +48,7 @@ def prepare_unit(config: "SystemdTrial") -> Prepared:
     process = argv_of(observed.process.pid) if observed.process else ()
     seen = process if engine.model_in(process) is not None else observed.command
     config = _resolved(config, observed, engine, seen)
+    _check_port(config, found)
     _check_speculation(found, observed, engine, seen)
     model_path = check_model(engine.model_in(seen), config, where=f"{found.snapshot.unit}: the model")
     check_key(seen, config)
@@ -77,6 +79,21 @@ def _resolved(config: "SystemdTrial", observed: "Observed", engine: "Engine", se
         raise UsageError(f"service.port is {service.port} and {service.unit} listens on {named[-1]}; take it out")
     update = {"command": command, "port": service.port or port, "unit": _unit(observed)}
     return config.model_copy(update={"service": service.model_copy(update=update)})
+
+
+def _check_port(config: "SystemdTrial", found: "UnitFound") -> None:
+    """Refuse a port that another service answers: its figures and its tokens would be taken for the unit's."""
+    port, unit = config.service.port, found.snapshot.unit
+    holders = listeners(port, config.service.address)
+    if not holders:
+        raise RefusedError(
+            f"nothing listens on port {port} of {config.service.address}, where {unit} should serve: set service.port "
+            "and service.address, or wait until it is up"
+        )
+    strangers = [one for one in holders if one is None or one.pid not in found.pids]
+    if strangers:
+        who = describe(strangers[0]) if strangers[0] else "a process that cannot be seen"
+        raise RefusedError(f"port {port} is answered by {who}, which is no process of {unit}: set service.port or unit")
 
 
 def _unit(observed: "Observed") -> str:
@@ -135,11 +152,12 @@ def _planned(
     except RefusedError as error:
         if "limits.requests" in str(error):
             raise
+        words = " ".join(redact.command(observed.command))
+        shown = words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
         raise RefusedError(
-            f"{unit}: no place for the engine's flags in ExecStart={' '.join(redact.command(observed.command))[:120]}: "
-            f"{error}; put the engine's own command into ExecStart=, or, where its program passes its arguments on to "
-            "the engine, set service.append_args = true"
-        ) from None
+            f"{unit}: no place for the engine's flags in ExecStart={shown}: set service.append_args = true where its "
+            "program passes its arguments on to the engine; else put the engine's own command into ExecStart="
+        ) from error
 
 
 def _busy(config: "SystemdTrial", engine: "Engine", access: "Access") -> "Callable[[], int | None]":

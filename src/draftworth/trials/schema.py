@@ -98,19 +98,19 @@ def toml_schema(kind: Kind = "process") -> str:
     for header, name, model in tables:
         lines += [f"# {line}" for line in textwrap.wrap(_flat(model.__doc__ or ""), 110)]
         lines.append(header)
-        for field in _fields(name, model):
+        for field in _fields(name, model, without=FROM_THE_UNIT if kind == "systemd" else frozenset()):
             lines += field
         lines.append("")
     return "\n".join(lines)
 
 
-def _fields(table: str, model: type[BaseModel]) -> Iterator[list[str]]:
+def _fields(table: str, model: type[BaseModel], *, without: frozenset[str]) -> Iterator[list[str]]:
     # What every kind of service shares comes last.
     own = vars(model).get("__annotations__", {}) if model is SystemdConfig else ()
     for name, info in sorted(
         model.model_fields.items(), key=lambda item: (item[0] in AccessConfig.model_fields, item[0] not in own)
     ):
-        if model is SystemdConfig and name in FROM_THE_UNIT:
+        if name in without:
             continue
         about = [f"# {line}" for line in textwrap.wrap(_flat(info.description or ""), 110)]
         value = _EXAMPLES.get((table, name)) or _toml(info.default)

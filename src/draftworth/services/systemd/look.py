@@ -128,6 +128,9 @@ def _notes(found: UnitFound) -> list[str]:
         notes.append(f"a variant has Restart=no, the original keeps Restart={snapshot.restart}")
     if snapshot.standard_output == "null":
         notes.append("the unit's output goes nowhere: what a variant says while it loads is not seen")
+    told = sorted({str(one) for name in ("OnFailure", "OnSuccess") for one in snapshot.properties.get(name) or ()})
+    if told:
+        notes.append(f"starts when a variant fails or is stopped, since the unit says so: {', '.join(told)}")
     if snapshot.n_restarts:
         notes.append(f"systemd has restarted the original {snapshot.n_restarts} times since it was started")
     return notes

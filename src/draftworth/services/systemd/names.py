@@ -51,6 +51,11 @@ class Names:
         return f"{self.folder}/after.sh"
 
     @property
+    def home(self) -> str:
+        """Holds the path of the trial's folder, so that the trial is found while its driver is gone."""
+        return f"{self.folder}/trial"
+
+    @property
     def clean(self) -> str:
         """The script that takes the way back itself away, beside its folder."""
         return f"{self.folder}.clean.sh"

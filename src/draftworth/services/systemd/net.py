@@ -112,8 +112,12 @@ def after_death(names: Names) -> str:
 if [ -e {names.armed} ]; then exec systemctl start --no-block {names.restore}; fi
 # Nothing was changed, or all of it is back.
 found=$(find {UNITS} {LASTING} -name '*draftworth-*{tag}*' 2>/dev/null)
-rm -rf {names.folder} {names.clean} $found
-rmdir {UNITS}/*.d /run/draftworth 2>/dev/null
+rm -rf {names.folder} {names.clean}
+for one in $found; do
+  rm -f "$one"
+  case $one in *.d/*) rmdir "${{one%/*}}" 2>/dev/null ;; esac
+done
+rmdir /run/draftworth 2>/dev/null
 [ -z "$found" ] || systemctl daemon-reload
 exit 0
 """

@@ -29,7 +29,8 @@ def recipe_for(
         access: what lets the question in; None: it is not asked.
         folder: the trial's, for the record of a trial whose driver died; None: no record.
     """
-    arms = tuple(dict.fromkeys([config.baseline.name, *(arm.name for arm in config.arms)]))
+    own = [config.baseline.name] if config.baseline.args else []
+    arms = tuple(dict.fromkeys([*own, *(arm.name for arm in config.variants)]))
     unit = found.snapshot.unit
     stop_s = found.snapshot.timeout_stop_s
     ask = None

@@ -137,9 +137,18 @@ def _without_driver(host: Host, folder: Path, names: Names) -> tuple[str, Ended 
         found = read(folder)
         return "", Ended(found.exit_code, "" if found.restored else found.restore, found.restore_commands)
     if not needs_restore(folder):
-        return "", Ended(6, "the trial's driver died before it changed anything")
+        said = _last_words(host, names)
+        return "", Ended(
+            6, "the trial's driver died before it changed anything" + (f"; it said: {said}" if said else "")
+        )
     text = f"the trial's driver died; run `{elsewhere(folder)}` to verify and record what is there"
     return "", Ended(6, text)
+
+
+def _last_words(host: Host, names: Names) -> str:
+    """Return the last line that a driver wrote to the journal."""
+    argv = ["journalctl", "-u", names.trial, "-t", "draftworth-trial", "-o", "cat", "-n", "1", "-q", "--no-pager"]
+    return host.run(argv).text.strip()
 
 
 def end_trial(host: Host, folder: Path) -> bool:

@@ -19,6 +19,7 @@ from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.home import new_trial
 
 _PASSED_ON = frozenset({"PATH", "PYTHONPATH", "HOME", "LANG", "LC_ALL"})
+_LEAST_FREE = 64 * 2**20
 _OWN = ("DRAFTWORTH_", "HF_", "TRANSFORMERS_", "SSL_CERT_")
 
 
@@ -51,6 +52,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
         UsageError: the trial's folder cannot be made.
     """
     folder = new_trial()
+    _check_space(folder)
     names = Names(f"{folder.name}-{secrets.token_hex(3)}")
     (folder / TAG).write_text(names.tag, encoding="ascii")
     request = {"config": config.model_dump(mode="json", exclude_unset=True), "port": port, "plan": plan}
@@ -60,6 +62,7 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
     text = "".join(f"{name}={_quoted(value)}\n" for name, value in {**variables, **kept}.items())
     host.write(environment, text.encode(), 0o600)
     host.write(names.after, after_death(names).encode(), 0o755)
+    host.write(names.home, str(folder).encode())
     stop_s = int(config.limits.start_timeout_s + config.limits.free_timeout_s + 600)
     properties = {
         "Description": f"Draftworth: trial {folder.name} on {config.service.unit}",
@@ -82,6 +85,17 @@ def launch(host: Host, config: SystemdTrial, *, port: int, plan: str | None, var
         shutil.rmtree(folder, ignore_errors=True)
         raise RefusedError(f"the trial's driver cannot be started as a unit: {done.why}")
     return Launched(folder, names.trial)
+
+
+def _check_space(folder: Path) -> None:
+    """Refuse where the record would not fit: a full disk ends a trial in its middle."""
+    free = shutil.disk_usage(folder).free
+    if free < _LEAST_FREE:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RefusedError(
+            f"{folder.parent}: {free / 2**20:.1f} MiB are free there, and a record may take {_LEAST_FREE >> 20}: make "
+            "room, or set DRAFTWORTH_HOME"
+        )
 
 
 def _quoted(value: str) -> str:

@@ -4,10 +4,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from draftworth import redact
-from draftworth.services.systemd.names import Names
-from draftworth.services.systemd.net import after_death, restore_unit
+from draftworth.services.systemd.look import boot_target
+from draftworth.services.systemd.names import LASTING, Names
+from draftworth.services.systemd.net import after_death, boot_unit, deadman_units, restore_unit
 from draftworth.services.systemd.recipe import recipe_for
-from draftworth.services.systemd.script import restore_script
+from draftworth.services.systemd.script import ask_files, clean_script, restore_script
 from draftworth.services.systemd.variant import drop_in, parallel
 from draftworth.trials.driver.station import PlanShown
 from draftworth.trials.plan_text import unit_lines
@@ -88,7 +89,17 @@ def _files(ready: "Prepared") -> dict[str, str]:
         else:
             made = drop_in(found.snapshot, _NAMES, arm.name, argv, start_s=start_s)
         texts[made.path] = redact.text(made.text) if "key" in made.text.lower() else made.text
+    systemctl = "/usr/bin/systemctl"
+    away_s = config.limits.downtime_s + config.limits.hold_s + 60
     texts[_NAMES.path(_NAMES.restore)] = restore_unit(recipe)
     texts[_NAMES.script] = restore_script(recipe)
+    texts[_NAMES.clean] = clean_script(recipe)
+    for name, text in deadman_units(recipe, away_s, systemctl).items():
+        texts[_NAMES.path(name)] = text
+    if found.lasting:
+        texts[f"{LASTING}/{_NAMES.boot}"] = boot_unit(recipe, boot_target(LocalHost()), systemctl)
+    for name, data in ask_files(recipe).items():
+        if name != "headers":  # may hold a key
+            texts[f"{_NAMES.folder}/{name}"] = data.decode()
     texts[f"{_NAMES.after} (ExecStopPost= of {_NAMES.trial})"] = after_death(_NAMES)
     return {path.replace(_NAMES.tag, "TRIAL"): text.replace(_NAMES.tag, "TRIAL") for path, text in texts.items()}
