@@ -71,7 +71,7 @@ _ROWS: tuple[tuple[int, str, str, str, str], ...] = (
     (
         7,
         f"{_SWEEP}the_disk_full_from_every_write_on",
-        "every write of the driver from the n-th on fails, for every n",
+        "every write of the driver from the n-th on fails, for every second n (`make torture`: every n)",
         "refused with nothing changed, or ended with the service back",
         _REAL,
     ),
@@ -224,14 +224,14 @@ _ROWS: tuple[tuple[int, str, str, str, str], ...] = (
     (
         55,
         f"{_SWEEP}the_driver_killed_around_every_change_to_the_host",
-        "SIGKILL of the driver before and after each of its changes to the host, parallel and drop-in",
+        "SIGKILL of the driver at each state of the host that it makes, parallel and drop-in with company",
         "the host puts the service back and writes the record; nothing is left",
         _REAL,
     ),
     (
         56,
         f"{_SWEEP}the_restore_killed_around_every_step",
-        "SIGKILL of the restore script before and after each of its commands",
+        "SIGKILL of the restore script around each of its commands (`make torture`: on both sides)",
         "it is run again until it is verified; nothing is left",
         _REAL,
     ),
@@ -253,7 +253,7 @@ _ROWS: tuple[tuple[int, str, str, str, str], ...] = (
     (
         59,
         f"{_SWEEP}a_reboot_at_every_change",
-        "a power cut of the private manager at each change, original enabled and not",
+        "a power cut at every fourth change (`make torture`: each), original enabled and not",
         "the original serves after the boot; the next restore writes the record",
         _REAL,
     ),

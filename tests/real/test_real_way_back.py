@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.guarantees.marks import failure, shows
 from tests.guarantees.patch import DriverPatch
-from tests.helpers import wait_for
+from tests.helpers import free_port, wait_for
 from tests.real.company import active, company
 from tests.real.private_systemd import PrivateSystemd
 from tests.real.unit_case import QUICK, UnitCase
@@ -17,6 +18,7 @@ def kill_driver(case: UnitCase) -> None:
     case.systemd.systemctl("kill", "-s", "KILL", f"draftworth-trial-{case.tag()}.service", check=False)
 
 
+@shows("G5", "a process in another manager's control group of the unit's name lives")
 def test_a_stranger_in_a_control_group_of_the_units_name_is_left_alone(
     private_systemd: PrivateSystemd, tmp_path: Path
 ) -> None:
@@ -35,6 +37,11 @@ def test_a_stranger_in_a_control_group_of_the_units_name_is_left_alone(
     assert private_systemd.run(["cat", listed]).stdout.decode().strip() == pid, "it lives"
 
 
+@failure(
+    53,
+    produced="SIGKILL of the driver in three phases, a socket and a gateway that needs answers",
+    outcome="both are back",
+)
 @pytest.mark.parametrize("moment", ["stop-original", "start-ngram-5", "measure-ngram-5"])
 def test_sockets_and_dependents_come_back_although_the_tool_is_gone(
     private_systemd: PrivateSystemd, tmp_path: Path, moment: str
@@ -47,6 +54,7 @@ def test_sockets_and_dependents_come_back_although_the_tool_is_gone(
     assert active(case) == {"llm.socket": "active", "gateway.service": "active"}
 
 
+@failure(53, produced="only the socket was stopped when the driver died", outcome="the socket is back too")
 def test_a_socket_that_was_stopped_alone_comes_back(private_systemd: PrivateSystemd, tmp_path: Path) -> None:
     """The driver died between the socket and its service: systemd does not start a socket whose service runs."""
     case = company(UnitCase(private_systemd, tmp_path)).trial().remember()
@@ -61,6 +69,7 @@ def test_a_socket_that_was_stopped_alone_comes_back(private_systemd: PrivateSyst
 SLOW: dict[str, Any] = {**QUICK, "load_seconds": 6.0, "speculating": {**QUICK["speculating"], "load_seconds": 0.1}}
 
 
+@shows("G7", "a downtime that ends while the original loads ends nothing that was measured")
 def test_a_downtime_that_ends_while_the_original_loads_costs_no_result(
     private_systemd: PrivateSystemd, tmp_path: Path
 ) -> None:
@@ -91,6 +100,7 @@ def test_a_variant_that_dies_before_a_slow_original_is_no_failed_restore(
     case.wait_back()
 
 
+@failure(59, produced="an orderly shutdown in mid-trial", outcome="it serves after the boot; the record is completed")
 def test_an_orderly_shutdown_in_mid_trial_leaves_a_record_that_can_be_completed(
     private_systemd: PrivateSystemd, tmp_path: Path
 ) -> None:
@@ -108,6 +118,7 @@ def test_an_orderly_shutdown_in_mid_trial_leaves_a_record_that_can_be_completed(
     case.wait_back()
 
 
+@failure(59, produced="a power cut, an escaped instance that is not enabled", outcome="it serves after the boot")
 def test_an_escaped_instance_comes_back_after_a_power_cut_although_it_is_not_enabled(
     private_systemd: PrivateSystemd, tmp_path: Path
 ) -> None:
@@ -150,3 +161,48 @@ def test_a_hold_ends_with_the_downtime(private_systemd: PrivateSystemd, tmp_path
     assert time.monotonic() - began < 25
     assert json.loads(done.out)["restored"] is True
     case.wait_back()
+
+
+@failure(23, produced="the file names a port that another unit answers", outcome="refused by plan and run")
+def test_a_port_that_another_service_answers_is_refused(private_systemd: PrivateSystemd, tmp_path: Path) -> None:
+    """Its figures and its tokens would be taken for the unit's, and the unit could never be verified."""
+    port = UnitCase(private_systemd, tmp_path).serve().port
+    other = UnitCase(private_systemd, tmp_path, unit="other.service")
+    private_systemd.write_unit("other.service", "[Service]\nExecStart=/bin/sleep infinity\n")
+    private_systemd.systemctl("daemon-reload")
+    private_systemd.systemctl("start", "other.service")
+    other.trial(service=f"append_args = true\nport = {port}")
+    for verb, options in (("plan", ()), ("run", ("--yes",))):
+        done = other.cli("trial", verb, str(other.file), *options)
+        assert done.code == 2, done.err
+        assert "which is no process of other.service: set service.port or unit" in done.err
+    other.trial(service=f"append_args = true\nport = {free_port()}")
+    nobody = other.cli("trial", "plan", str(other.file))
+    assert nobody.code == 2
+    assert "nothing listens on port" in nobody.err
+
+
+def test_a_trial_is_found_while_the_host_puts_the_service_back(private_systemd: PrivateSystemd, tmp_path: Path) -> None:
+    case = UnitCase(private_systemd, tmp_path).serve({**SLOW, "load_seconds": 3.0}).trial().remember()
+    trial = case.start()
+    wait_for(lambda: case.reached("measure-ngram-5"), 30)
+    kill_driver(case)
+    wait_for(lambda: case.state(f"draftworth-restore-{case.tag()}.service") == "activating", 20)
+    status = case.cli("trial", "status")
+    assert trial in status.out
+    assert "without its driver" in status.out
+    case.wait_back(60)
+    assert "No trial is at work" in case.cli("trial", "status").out
+
+
+@failure(7, produced="DRAFTWORTH_HOME on a file system of 1 MiB", outcome="refused, nothing changed")
+def test_a_disk_without_room_for_a_record_is_refused_before_the_start(
+    private_systemd: PrivateSystemd, tmp_path: Path
+) -> None:
+    case = UnitCase(private_systemd, tmp_path).serve().trial().remember()
+    case.home.mkdir()
+    private_systemd.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(case.home)])
+    done = case.run()
+    assert done.code == 2, done.err
+    assert "MiB are free there" in done.err
+    case.as_before()
