@@ -259,8 +259,10 @@ def stop(trial: TrialId, /, *, host: Host = None, program: Program = None, sudo:
     """End a trial on a systemd unit: the service is put back first, and verified; `trial attach` shows it."""
     from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
 
-    done = station_of(trial, host, program=program, sudo=sudo).end(trial)
-    print(f"Trial {trial} ends; the service is put back first." if done else f"Trial {trial} is not at work.")
+    station = station_of(trial, host, program=program, sudo=sudo)
+    name = str(station.status(trial)[0]["id"])  # `latest` by its name
+    done = station.end(name)
+    print(f"Trial {name} ends; the service is put back first." if done else f"Trial {name} is not at work.")
     return 0
 
 
@@ -269,9 +271,11 @@ def release(trial: TrialId, /, *, host: Host = None, program: Program = None, su
     """End the time that `trial run --hold` leaves a variant running; the trial goes on with the restore."""
     from draftworth.cli.unit import station_of  # noqa: PLC0415 - lazy
 
-    if not station_of(trial, host, program=program, sudo=sudo).release(trial):
-        raise UsageError(f"trial {trial} holds no variant now")
-    print(f"Trial {trial} goes on.")
+    station = station_of(trial, host, program=program, sudo=sudo)
+    name = str(station.status(trial)[0]["id"])
+    if not station.release(name):
+        raise UsageError(f"trial {name} holds no variant now")
+    print(f"Trial {name} goes on.")
     return 0
 
 

@@ -142,6 +142,8 @@ class Execution:
             self.outcome.crash = error
         # Nothing above can skip this: a signal is only remarked on by now.
         if begun:
+            if self.outcome.error is not None or self.outcome.crash is not None:
+                self.progress.ending("putting the service back")
             self._restore(final=True)
         else:
             self.outcome.restored = Restored("nothing was changed", tuple(forget(self.scene)))

@@ -84,6 +84,8 @@ def unit_lines(found: "Plan", observed: "Observed", config: "SystemdTrial") -> l
         f"A variant runs as {_WAYS[unit.way]}: {unit.why}",
         _gpu_line(unit),
     ]
+    warned = [note for note in found.notes if ": refused: " in note or ": unknown: " in note]
+    out += [f"WARNING: {note}" for note in warned]
     if unit.dependents:
         out.append(f"Stop with it and are started again: {', '.join(unit.dependents)}")
     if unit.triggers:
@@ -117,7 +119,7 @@ def unit_lines(found: "Plan", observed: "Observed", config: "SystemdTrial") -> l
         )
     else:
         out.append(f"    After a reboot nothing of it is left, and {snapshot.unit} starts as it is enabled to.")
-    out += [f"Note: {note}" for note in (*found.notes, *observed.notes)]
+    out += [f"Note: {note}" for note in (*found.notes, *observed.notes) if note not in warned]
     return out
 
 

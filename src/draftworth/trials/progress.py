@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _PLAIN_EVERY_S = 10.0
+_PAST_S = 10.0
 _FLUSH_S = 1.0
 _MOST_WAITING = 1000
 _GUESS_S = {"stop-original": 5.0, "stop": 4.0}
@@ -238,6 +239,9 @@ class Shows(Protocol):
     def line(self, text: str) -> None:
         """A line that stays."""
 
+    def ending(self, title: str) -> None:
+        """No further step begins; what happens from now on is this."""
+
 
 class Progress:
     """Shows a trial's progress on a stream; a context manager. No call ever waits for the stream."""
@@ -262,6 +266,8 @@ class Progress:
         self._kinds = list(kinds)
         self.remaining = Remaining(kinds, known)
         self._began = time.monotonic() - began_ago
+        self.ago = 0.0
+        """How long ago what is shown now happened, in seconds: of the past no remaining time is told."""
         self._writer: _Writer | None = None
         self._terminal = False
         self._title = ""
@@ -294,6 +300,11 @@ class Progress:
         self.remaining.skip_step()
         self._number += 1
 
+    def ending(self, title: str) -> None:
+        """No further step begins; what happens from now on is this."""
+        self._title, self._now = title, ""
+        self.line(f"{self._elapsed()} {title}")
+
     def now(self, text: str) -> None:
         """What is happening within the step."""
         if text == self._now:
@@ -320,10 +331,10 @@ class Progress:
             self._writer.put(text)
 
     def _elapsed(self) -> str:
-        return f"{duration(time.monotonic() - self._began):>10}"
+        return f"{duration(max(0.0, time.monotonic() - self._began - self.ago)):>10}"
 
     def _left(self) -> str:
-        left = self.remaining.seconds()
+        left = None if self.ago > _PAST_S else self.remaining.seconds()
         return "" if left is None else f" - about {duration(left)} left"
 
     def _status(self) -> str:

@@ -76,6 +76,11 @@ class EventLog:
         """A line that stays."""
         self._write("line", text=text)
 
+    def ending(self, title: str) -> None:
+        """No further step begins; what happens from now on is this."""
+        self._now = self._head = ""
+        self._write("ending", text=title)
+
     def _write(self, kind: str, **data: Any) -> None:
         if self._file is None:
             return
@@ -136,6 +141,7 @@ class Shown:
             if kind == "line":
                 self.line(text)
             return
+        progress.ago = max(0.0, time.time() - float(event.get("unix", time.time())))
         match kind:
             case "step":
                 progress.step(text)
@@ -145,8 +151,11 @@ class Shown:
                 progress.now(text)
             case "count":
                 progress.count(int(event["done"]), int(event["total"]), str(event.get("note", "")))
+            case "ending":
+                progress.ending(text)
             case "line":
                 progress.line(text)
+        progress.ago = 0.0
 
     def line(self, text: str) -> None:
         """Show a line of the reader's own."""
