@@ -136,8 +136,10 @@ def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool)
                 print(f"Record: {program()} trial show {folder.name} --json")
             sys.stdout.flush()
         code = found.exit_code if code in {0, found.exit_code} else code
-        if code == NotRestoredError.exit_code:
-            return code  # the record has said it all, with the commands
+        if code == NotRestoredError.exit_code and not as_json:
+            # The commands stand above, with the record.
+            print("draftworth: the service is NOT restored; the host goes on trying", file=sys.stderr)
+            return code
     if code == NotRestoredError.exit_code:
         raise NotRestoredError(
             text or "the service is NOT restored; the host goes on trying", end.get("commands") or ()
