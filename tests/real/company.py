@@ -4,8 +4,11 @@ from tests.helpers import free_port
 from tests.real.unit_case import QUICK, UnitCase
 
 
-def company(case: UnitCase) -> UnitCase:
-    """Serve with a socket that triggers the unit, and a gateway that starts only where the model answers."""
+def company(case: UnitCase, *, patient: bool = False) -> UnitCase:
+    """Serve with a socket that triggers the unit, and a gateway that starts only where the model answers.
+
+    A patient gateway is enabled and tries again by itself, as one that has to come up at boot.
+    """
     systemd = case.systemd
     socket = (
         f"[Socket]\nListenStream=127.0.0.1:{free_port()}\nService={case.unit}\n[Install]\nWantedBy=sockets.target\n"
@@ -13,10 +16,11 @@ def company(case: UnitCase) -> UnitCase:
     systemd.write_unit("llm.socket", socket)
     asks = f"/usr/bin/curl -fsS http://127.0.0.1:{case.port}/v1/models"
     gateway = f"[Unit]\nRequires={case.unit}\nAfter={case.unit}\n[Service]\nExecStartPre={asks}\n"
+    gateway += "Restart=on-failure\nRestartSec=1\n" if patient else ""
     gateway += "ExecStart=/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n"
     systemd.write_unit("gateway.service", gateway)
     case.serve({**QUICK, "load_seconds": 0.5}, start=False)
-    systemd.systemctl("enable", "llm.socket")
+    systemd.systemctl("enable", "llm.socket", *(["gateway.service"] if patient else []))
     systemd.systemctl("start", "llm.socket", case.unit)
     case.wait_serving()
     systemd.systemctl("start", "gateway.service")

@@ -76,13 +76,15 @@ def swept(
 
 def settled(case: UnitCase) -> None:
     """Check that everything is back, that the record says so, and that another restore has nothing to do."""
+    wait_for(lambda: not case.left() and case.state() == "active", 40)
+    if (case.systemd.etc / "gateway.service").is_file():
+        both = {"llm.socket": "active", "gateway.service": "active"}
+        wait_for(lambda: active(case) == both, 10, "the socket and the gateway are back")
     case.wait_back()
     folder = case.trials()[-1]
     restored = case.cli("trial", "restore")
     assert restored.code == 0, restored.err
     case.as_before()
-    if (case.systemd.etc / "gateway.service").is_file():
-        assert active(case) == {"llm.socket": "active", "gateway.service": "active"}
     if (folder / "trial.json").is_file():
         assert case.record()["restored"] is True, case.record()["restore"]
     else:
@@ -111,7 +113,7 @@ def parallel(case: UnitCase) -> UnitCase:
 
 def dropped_in(case: UnitCase) -> UnitCase:
     """A socket that triggers it and a gateway that needs it: by rule a drop-in, and both come back too."""
-    return company(case).trial().remember()
+    return company(case, patient=True).trial().remember()
 
 
 GIVEN = {"parallel": parallel, "drop-in": dropped_in}
