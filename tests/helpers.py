@@ -9,10 +9,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from draftworth.services.processes import family, identify
+
+
+@dataclass
+class Result:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
 
 FAKE = Path(__file__).parent / "fakes" / "openai_server.py"
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import wait_for
+from tests.helpers import Result, wait_for
 from tests.real.private_systemd import PrivateSystemd
-from tests.real.unit_case import QUICK, Result, UnitCase
+from tests.real.unit_case import QUICK, UnitCase
 
 _NUMBERS = itertools.count(1)
 SLOW: dict[str, Any] = {**QUICK, "speculating": {"tokens_per_chunk": [1, 3, 2], "token_ms": 150.0}}

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.fakes.ssh_server import SshServer, ssh_server
-from tests.helpers import wait_for
+from tests.helpers import Result, wait_for
 from tests.real.private_systemd import PrivateSystemd
-from tests.real.unit_case import Result, UnitCase
+from tests.real.unit_case import UnitCase
 
 from draftworth.hosts.ssh import SshHost
 from draftworth.trials.config import SystemdTrial

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import FAKE, free_port, listening, wait_for
+from tests.helpers import FAKE, Result, free_port, listening, wait_for
 from tests.real.private_systemd import PrivateSystemd
 
 from draftworth.trials.journal import Event, Journal
@@ -22,19 +22,6 @@ QUICK: dict[str, Any] = {
     "speculating": {"tokens_per_chunk": [1, 3, 2], "token_ms": 1.2},
 }
 NGRAM = '{ method = "ngram", num_speculative_tokens = 5 }'
-
-
-@dataclass
-class Result:
-    """What a command printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.helpers import fake_command, free_port, listening, pids_with, wait_for
+from tests.helpers import Result, fake_command, free_port, listening, pids_with, wait_for
 
 from draftworth import cli
 from draftworth.services.processes import family, listener
@@ -21,19 +21,6 @@ from draftworth.trials.journal import Event, Journal
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 QUICK = {"token_ms": 2.0, "tokens": 24, "speculating": {"tokens_per_chunk": [1, 3, 2], "token_ms": 1.2}}
-
-
-@dataclass
-class Result:
-    """What a command printed and how it ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @dataclass

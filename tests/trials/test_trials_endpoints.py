@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fakes.openai_server import Script, serving
-from tests.trials.conftest import Case, Result
+from tests.helpers import Result
+from tests.trials.conftest import Case
 
 from draftworth.bench import client
 from draftworth.bench.base import ClientHealth, Closed, Open, Prompt

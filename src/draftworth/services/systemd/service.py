@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from draftworth.bench.base import Access
 from draftworth.errors import RefusedError, ServerStartError, TrialError
 from draftworth.gpus import reader
@@ -27,6 +25,7 @@ from draftworth.services.shm import used_by
 from draftworth.services.systemd import control, look
 from draftworth.services.systemd.adoption import mode_for
 from draftworth.services.systemd.freeing import drain, end_leftovers, free_shared_memory, wait_for_memory
+from draftworth.services.systemd.known import remember, started_unix, uid_of
 from draftworth.services.systemd.logs import Logs
 from draftworth.services.systemd.names import Names
 from draftworth.services.systemd.net import Net
@@ -146,7 +145,13 @@ class SystemdService:
             raise TrialError(f"{self.unit} has no main process: it is {state.words}")
         path = log or self._logs.of_original(self._found_now(), state.invocation)
         return Running(
-            leader=leader, session=0, mark=mark, log=path, unit=self.unit, invocation=state.invocation, uid=_uid(leader)
+            leader=leader,
+            session=0,
+            mark=mark,
+            log=path,
+            unit=self.unit,
+            invocation=state.invocation,
+            uid=uid_of(leader),
         )
 
     def _found_now(self) -> "UnitFound":
@@ -342,7 +347,7 @@ class SystemdService:
             mark=start.mark,
             log=start.log,
             shm_before=before,
-            uid=_uid(leader),
+            uid=uid_of(leader),
             unit=variant.unit,
             invocation=state.invocation,
         )
@@ -492,7 +497,7 @@ class SystemdService:
         seen = set(running.shm_seen) | (set(found.shm_ours) if not running.mark else set())
         pids = {process.pid for process in (running.leader, *running.seen)}
         uid = 0 if running.uid is None else running.uid
-        return [*remarks, *free_shared_memory(_started_unix(running.leader), pids, seen, uid)]
+        return [*remarks, *free_shared_memory(started_unix(running.leader), pids, seen, uid)]
 
     def holder(self) -> str | None:
         """Return who holds the port, for a person; None where it is free or the original's own."""
@@ -507,33 +512,3 @@ class SystemdService:
     def find_marked(self, prefix: str) -> Sequence[ProcessId]:  # noqa: ARG002 - the protocol's
         """Return nothing: a unit's processes are known by their control group."""
         return ()
-
-
-def remember(host: Host, names: Names, processes: set[ProcessId], whose: str) -> None:
-    """Write down processes that must be gone before the original starts; those known already stay.
-
-    Args:
-        host: this machine.
-        names: the trial's.
-        processes: who.
-        whose: `variant`, or `original`: its own are ended only where its unit is down.
-    """
-    if not processes or host.read(names.script) is None:
-        return
-    lines = (host.read(names.pids) or b"").decode().splitlines()
-    more = [f"{one.pid} {one.started} {whose}" for one in processes]
-    wanted = list(dict.fromkeys([*lines, *more]))
-    if wanted != lines:
-        host.write(names.pids, ("\n".join(wanted) + "\n").encode())
-
-
-def _uid(process: ProcessId) -> int | None:
-    try:
-        return int(psutil.Process(process.pid).uids().effective)
-    except psutil.Error:
-        return None
-
-
-def _started_unix(process: ProcessId) -> float:
-    """Return when a process started, in Unix time; its start is counted in ticks of a hundredth second since boot."""
-    return psutil.boot_time() + process.started / 100.0
