@@ -1,0 +1,1 @@
+"""Replay joined with costs: the speed-up of every setting, with its interval, before any reload."""

@@ -1,0 +1,1 @@
+"""Recorded prompts and outputs as token ids: record, import, keep, redact."""
