@@ -72,6 +72,12 @@ class Code(StrEnum):
     NOT_READ = "not_read"
     START_FAILED = "start_failed"
     ITERATIONS_LOST = "iterations_lost"
+    INEXACT_TRACE = "inexact_trace"
+    ORDER_MATTERS = "order_matters"
+    FEW_REQUESTS = "few_requests"
+    SAMPLED_TRACE = "sampled_trace"
+    THINKING_NOT_KNOWN = "thinking_not_known"
+    REQUESTS_REPEAT = "requests_repeat"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -289,6 +295,36 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.LENGTH_SHORT: (
         "info",
         "answers ended before the length the point asks for; the point is named by its limit, not by what was written",
+    ),
+    Code.INEXACT_TRACE: (
+        "warning",
+        "the server's own ids may differ, so acceptance is an estimate; record the ids with `draftworth trace record`",
+    ),
+    Code.ORDER_MATTERS: (
+        "info",
+        (
+            "this drafter learns from one request for the next, so the order of the recording and --concurrency "
+            "change its counts; replay at the concurrency of your service"
+        ),
+    ),
+    Code.FEW_REQUESTS: ("info", "intervals over few requests are wide and rough; record more of them"),
+    Code.SAMPLED_TRACE: (
+        "info",
+        (
+            "at a temperature above 0 each step accepts as often as the recording says on average, not the very "
+            "same tokens: a draft of one fixed token is accepted with that token's probability"
+        ),
+    ),
+    Code.REQUESTS_REPEAT: (
+        "warning",
+        (
+            "a benchmark that sends its prompts again is no traffic: intervals are too narrow, and a drafter that "
+            "learns across requests finds the whole answer again; record each prompt once, unless users do repeat"
+        ),
+    ),
+    Code.THINKING_NOT_KNOWN: (
+        "info",
+        "thinking and answers cannot be told apart there; record with a server that tells reasoning tokens",
     ),
     Code.LEFTOVERS: ("warning", "something of a stopped server stayed behind and was removed, or is named here"),
 }

@@ -220,10 +220,7 @@ class ArmConfig(Strict):
     @field_validator("speculative_config")
     @classmethod
     def _is_json(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        wrong = _not_json(value)
-        if wrong:
-            raise ValueError(f"{wrong} has no form in JSON, in which the engine takes its configuration")
-        return value
+        return json_only(value)
 
 
 class LimitsConfig(Strict):
@@ -322,6 +319,18 @@ class CommonConfig(Strict):
                 "throughput; choose tpot, ttft or goodput"
             )
         return self
+
+
+def json_only(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a speculative configuration.
+
+    Raises:
+        ValueError: something in it has no form in JSON.
+    """
+    wrong = _not_json(value)
+    if wrong:
+        raise ValueError(f"{wrong} has no form in JSON, in which the engine takes its configuration")
+    return value
 
 
 def check_names(names: list[str]) -> None:

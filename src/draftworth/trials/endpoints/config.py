@@ -1,7 +1,7 @@
 """The trial's file where `[service] type = "endpoints"`: servers that run already, a baseline and its variants."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -13,6 +13,7 @@ from draftworth.trials.config import (
     CommonConfig,
     EngineName,
     check_names,
+    json_only,
     plain_url,
 )
 
@@ -55,6 +56,9 @@ class EndpointArm(AccessConfig):
     """Its URL, without `/v1`."""
     model: str | None = None
     """Its served name, where that is not the baseline's."""
+    speculative_config: dict[str, Any] | None = None
+    """What this server was started with, for the record: it cannot be seen over HTTP. Without it a trial tells nothing
+    of the cost of an engine's mode, and its arms cannot be predicted (`draftworth predict --check`)."""
     same_access: bool = False
     """Send the baseline's key and `headers_env` to this server, although it has another scheme, host or port; `false`,
     written out, says that it needs none of them."""
@@ -72,6 +76,11 @@ class EndpointArm(AccessConfig):
         if value is not None and not value.is_absolute():
             raise ValueError("must be an absolute path")
         return value
+
+    @field_validator("speculative_config")
+    @classmethod
+    def _is_json(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return json_only(value)
 
 
 class EndpointsTrial(CommonConfig):

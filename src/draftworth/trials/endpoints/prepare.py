@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.access import access
 from draftworth.bench.address import address_of
@@ -35,12 +35,14 @@ class Arm:
         target: where and how it is asked.
         version: what it says its version is, None where it does not tell.
         engine: what runs there.
+        speculation: what the file says it was started with.
     """
 
     name: str
     target: Target
     version: str | None
     engine: str = "vllm"
+    speculation: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,8 @@ def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access, promp
         url, access=allowed, model=wanted, token_timeout_s=config.limits.token_timeout_s, engine=service.engine
     )
     check_fits(found, prompts, sweep_of(config.workload))
-    return Arm(arm.name if arm else BASELINE, found.target, found.version, found.engine)
+    told = arm.speculative_config if arm else None
+    return Arm(arm.name if arm else BASELINE, found.target, found.version, found.engine, told)
 
 
 def access_to(service: EndpointsConfig, arm: EndpointArm) -> Access:

@@ -59,10 +59,7 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
     ready = prepare(config)
     folder = new_trial()
     interrupts = Interrupts(lambda _: None, first="what was measured is kept")
-    arms = tuple(
-        ArmInfo(arm.name, declared={"url": arm.target.base_url}, speculates=_varies(arm), engine=arm.engine)
-        for arm in ready.arms
-    )
+    arms = tuple(map(_info, ready.arms))
     with interrupts.installed(), show(ready.plan) as progress:
         interrupts.tell = progress.line
         outcome = _Run(ready, arms, folder, progress, interrupts).run()
@@ -78,8 +75,13 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
         )
 
 
-def _varies(arm: Arm) -> bool:
-    return arm.name != BASELINE
+def _info(arm: Arm) -> ArmInfo:
+    declared: dict[str, Any] = {"url": arm.target.base_url}
+    if arm.speculation is not None:
+        declared["speculative_config"] = dict(arm.speculation)
+    return ArmInfo(
+        arm.name, declared=declared, config=arm.speculation, speculates=arm.name != BASELINE, engine=arm.engine
+    )
 
 
 class _Run:

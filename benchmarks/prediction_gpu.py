@@ -1,0 +1,264 @@
+"""Speculation measured on GPUs, arm by arm beside its baseline: what predictions are judged on.
+
+Starts the servers of one wave on this machine's GPUs (vLLM as it is installed there), probes the baseline, and runs
+trials between servers that run already: the same requests to the baseline and to each variant in turns, at 1, 2, 4 and
+8 at a time. Arms of synthetic acceptance are measured at several lengths in one start: their rates are changed in the
+running worker (`--worker-extension-cls`, vLLM's development endpoint `/collective_rpc`), which changes nothing else.
+
+    python benchmarks/prediction_gpu.py --wave smol --model SmolLM2-135M-Instruct --questions FILE --out OUT
+    python benchmarks/prediction_gpu.py --wave moe-a …
+    python benchmarks/prediction_gpu.py --wave moe-b …
+
+The records land in OUT/<wave>/; benchmarks/prediction.py reads what is kept of them in benchmarks/data/.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from moe_trial import model_folder
+
+HERE = Path(__file__).resolve().parent
+LENGTH = "rejection_sample_method", "synthetic_acceptance_length"
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of a wave.
+
+    Attributes:
+        name: the arm.
+        gpu: the GPU it runs on.
+        port: where it serves.
+        speculation: its speculative configuration.
+        lengths: synthetic acceptance lengths it is measured at; the first is for fitting, the others are judged.
+    """
+
+    name: str
+    gpu: int
+    port: int
+    speculation: dict[str, Any] | None = None
+    lengths: tuple[float, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Where it is asked."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+def ngram(k: int, low: int = 2, high: int = 4, **more: object) -> dict[str, Any]:
+    """Return an n-gram configuration of vLLM."""
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": k,
+        "prompt_lookup_min": low,
+        "prompt_lookup_max": high,
+        **more,
+    }
+
+
+def synthetic(k: int, length: float) -> dict[str, Any]:
+    """Return an n-gram configuration whose drafts are accepted at a given length."""
+    return ngram(k, 1, 1, **dict(zip(LENGTH, ("synthetic", length), strict=True)))
+
+
+WAVES: dict[str, tuple[Server, ...]] = {
+    "smol": (
+        Server("baseline", 0, 8801),
+        Server("null-draft", 0, 8802, ngram(5, 60, 60)),
+        Server("synthetic-1", 0, 8803, synthetic(1, 1.5)),
+        Server("synthetic-5", 0, 8804, synthetic(5, 2.5)),
+        Server("ngram-1", 0, 8805, ngram(1)),
+        Server("ngram-3", 0, 8806, ngram(3)),
+        Server("ngram-5", 0, 8807, ngram(5)),
+        Server("ngram-2-1-3", 0, 8808, ngram(2, 1, 3)),
+        Server("ngram-8", 0, 8809, ngram(8)),
+    ),
+    "moe-a": (
+        Server("baseline", 0, 8801),
+        Server("null-draft", 0, 8802, ngram(5, 60, 60)),
+        Server("baseline-b", 1, 8811),
+        Server("synthetic-5", 1, 8812, synthetic(5, 2.2), (2.2, 1.5, 3.5)),
+    ),
+    "moe-b": (
+        Server("baseline", 0, 8801),
+        Server("synthetic-1", 0, 8802, synthetic(1, 1.5), (1.5, 1.2)),
+        Server("baseline-b", 1, 8811),
+        Server("synthetic-3", 1, 8812, synthetic(3, 2.0), (2.0, 3.0)),
+    ),
+}
+LOADS = ((1, 6), (4, 16), (8, 24))
+"""Of the mixture of experts: concurrency, and how many requests; a trial each, so that counters belong to one load."""
+
+
+def start(server: Server, model: Path, folder: Path, *, moe: bool) -> "subprocess.Popen[bytes]":
+    """Start one server; it logs into the folder."""
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command += ["--served-model-name", "target", "--dtype", "bfloat16", "--max-model-len", "4096"]
+    command += ["--host", "127.0.0.1", "--port", str(server.port), "--gpu-memory-utilization", "0.1"]
+    # Several servers share a GPU and start at once: profiling free memory would see the neighbours.
+    command += ["--max-num-seqs", "64", "--kv-cache-memory-bytes", str(3 * 2**30 if moe else 2**30)]
+    if moe:
+        command += ["--load-format", "dummy"]
+    env = os.environ | {
+        "CUDA_VISIBLE_DEVICES": str(server.gpu),
+        "VLLM_CACHE_ROOT": str(folder / f"cache-{server.name}"),
+    }
+    if server.speculation:
+        command += ["--speculative-config", json.dumps(server.speculation)]
+    if server.lengths:
+        command += ["--worker-extension-cls", "synthetic_rates.Rates"]
+        env |= {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join([str(HERE / "extension"), env.get("PYTHONPATH", "")])}
+    with (folder / f"{server.name}.log").open("wb") as log:
+        return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def healthy(server: Server, process: "subprocess.Popen[bytes]", seconds: float) -> bool:
+    """Wait until a server answers; False where it ended or needs longer."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{server.url}/health", timeout=2) as answer:  # noqa: S310 - http
+                if answer.status == 200:  # noqa: PLR2004 - OK
+                    return True
+        except OSError:
+            time.sleep(0.5)
+    return False
+
+
+def set_length(server: Server, length: float) -> None:
+    """Give a running server of synthetic acceptance another length."""
+    k = int((server.speculation or {})["num_speculative_tokens"])
+    body = json.dumps({"method": "draftworth_rates", "args": [length, k]}).encode()
+    request = urllib.request.Request(  # noqa: S310 - http
+        f"{server.url}/collective_rpc", data=body, headers={"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - http
+        print(server.name, length, answer.read().decode(), flush=True)
+
+
+def trial(
+    folder: Path, name: str, servers: tuple[Server, ...], workload: dict[str, object], *, suffix: str = ""
+) -> None:
+    """Run a trial between servers that run already, the first the baseline; its record lands in folder/<name>."""
+    baseline, arms = servers[0], servers[1:]
+    lines = ["[service]", 'type = "endpoints"', f'baseline = "{baseline.url}"', "looks = 1"]
+    for arm in arms:
+        lines += ["[[arms]]", f'name = "{arm.name}{suffix}"', f'url = "{arm.url}"', f"speculative_config = {toml(arm)}"]
+    lines += ["[workload]", *(f"{key} = {json.dumps(value)}" for key, value in workload.items())]
+    lines += ["[verdict]", "output_check = false"]
+    file = folder / f"{name}.toml"
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    env = os.environ | {"DRAFTWORTH_HOME": str(folder / name)}
+    with (folder / f"{name}.txt").open("wb") as log:
+        run = subprocess.run(
+            [sys.executable, "-m", "draftworth", "trial", "run", str(file)],
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            check=False,
+        )
+    print(f"{time.strftime('%X')} {name}: exit {run.returncode}", flush=True)
+
+
+def toml(arm: Server) -> str:
+    """Return an arm's speculative configuration as TOML."""
+    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in (arm.speculation or {}).items()) + " }"
+
+
+def probe(baseline: Server, folder: Path, seconds: int) -> None:
+    """Probe a running baseline."""
+    words = ["probe", baseline.url, "--out", str(folder / f"costs-{baseline.name}.json"), "--budget", str(seconds)]
+    words += ["--log", str(folder / f"{baseline.name}.log"), "--context", "256", "--concurrency", "1,2,4,8,16,32,48"]
+    with (folder / f"probe-{baseline.name}.txt").open("wb") as log:
+        run = subprocess.run(
+            [sys.executable, "-m", "draftworth", *words], stdout=log, stderr=subprocess.STDOUT, check=False
+        )
+    print(f"{time.strftime('%X')} probe of {baseline.name}: exit {run.returncode}", flush=True)
+
+
+def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path) -> None:
+    """Probe, then every arm beside the baseline on real questions."""
+    probe(servers[0], folder, 60)
+    workload = {"source": str(questions), "prompts_per_category": 3, "max_tokens": 128, "first_turn_only": True}
+    for load, _ in LOADS:
+        trial(folder, f"all-{load}", servers, workload | {"concurrency": load})
+
+
+def measure_moe(baseline: Server, arm: Server, questions: Path, folder: Path, *, probing: int) -> None:
+    """Probe, then an arm beside its baseline, at each of its lengths and loads."""
+    if probing:
+        probe(baseline, folder, probing)
+    for length in arm.lengths or (0.0,):
+        if arm.lengths:
+            set_length(arm, length)
+            arm = replace(arm, speculation={**(arm.speculation or {}), LENGTH[1]: length})
+        for load, prompts in LOADS:
+            workload: dict[str, object] = {"source": str(questions), "limit": prompts, "max_tokens": 96}
+            workload |= {"concurrency": load, "ignore_eos": True, "temperature": 1.0, "first_turn_only": True}
+            suffix = f"-{length:g}" if arm.lengths else ""
+            trial(folder, f"{arm.name}{suffix}-{load}", (baseline, arm), workload, suffix=suffix)
+
+
+def main() -> int:
+    """Run one wave. Returns 1 where a server did not start."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wave", choices=sorted(WAVES), required=True)
+    parser.add_argument(
+        "--model", type=Path, required=True, help="SmolLM2-135M-Instruct; of it only the tokenizer, moe"
+    )
+    parser.add_argument("--questions", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--start-seconds", type=float, default=240)
+    args = parser.parse_args()
+    servers, moe = WAVES[args.wave], args.wave.startswith("moe")
+    folder = args.out / args.wave
+    folder.mkdir(parents=True, exist_ok=True)
+    model = model_folder(args.model, Path("/tmp/moe-model")) if moe else args.model  # noqa: S108 - the machine is lent
+    began = time.monotonic()
+    processes = [
+        start(
+            one,
+            model,
+            folder,
+            moe=moe,
+        )
+        for one in servers
+    ]
+    try:
+        for one, process in zip(servers, processes, strict=True):
+            if not healthy(one, process, args.start_seconds):
+                print(f"{one.name} did not start:", (folder / f"{one.name}.log").read_text()[-3000:], flush=True)
+                return 1
+        print(f"{time.strftime('%X')} all up after {time.monotonic() - began:.0f} s", flush=True)
+        if not moe:
+            measure_smol(servers, args.questions, folder)
+            return 0
+        pairs = [(servers[0], servers[1]), (servers[2], servers[3])]
+        threads = [
+            threading.Thread(
+                target=measure_moe, args=(base, arm, args.questions, folder), kwargs={"probing": 35 if args.wave == "moe-a" and at == 0 else 0}
+            )
+            for at, (base, arm) in enumerate(pairs)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return 0
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

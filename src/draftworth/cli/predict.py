@@ -1,0 +1,177 @@
+"""`draftworth predict`: the speed-up of every setting before any reload, and how far earlier predictions were off."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from draftworth.errors import UsageError
+
+if TYPE_CHECKING:
+    from draftworth.costs.base import Costs
+    from draftworth.drafters.base import Drafter, Setting
+    from draftworth.drafters.replay import Replayed
+    from draftworth.predict.base import Prediction
+
+
+def predict(
+    trace: Annotated[
+        Path | None, Parameter(help="A trace: Parquet, JSONL, a folder of them, or a trial's folder.")
+    ] = None,
+    /,
+    *,
+    costs: Annotated[Path | None, Parameter(help="A costs file, as `draftworth probe` writes it.")] = None,
+    url: Annotated[
+        str | None, Parameter(help="Instead: a running baseline, which is probed first (about 1 min).")
+    ] = None,
+    drafter: Annotated[
+        str, Parameter(help="Which algorithm; `draftworth replay --list` names them.")
+    ] = "vllm-ngram-v1",
+    k: Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")] = None,
+    min: Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")] = None,  # noqa: A002
+    max: Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")] = None,  # noqa: A002
+    set: Annotated[  # noqa: A002 - the word people know
+        list[str] | None,
+        Parameter(negative="", help="Another parameter by the engine's own name, `name=v1,v2`; may be repeated."),
+    ] = None,
+    grid: Annotated[
+        bool, Parameter(negative="", help="The settings worth trying; the default where none are named.")
+    ] = False,
+    concurrency: Annotated[str, Parameter(help="Requests that run at a time, e.g. 1,4,16.")] = "1,2,4,8",
+    context: Annotated[
+        int | None, Parameter(help="Tokens of a request in the KV cache; default: the trace's, half-way an answer.")
+    ] = None,
+    max_model_len: Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")] = None,
+    heads: Annotated[
+        bool, Parameter(negative="", help="Also what a head or draft model that does not exist yet must reach to pay.")
+    ] = False,
+    draft_share: Annotated[
+        float, Parameter(help="With --heads: time of drafting one token over a step of the baseline.")
+    ] = 0.05,
+    tokenizer: Annotated[
+        Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")
+    ] = None,
+    model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
+    check: Annotated[
+        list[Path] | None,
+        Parameter(negative="", help="Instead: finished trials; their arms, predicted against measured. Repeatable."),
+    ] = None,
+    speculation: Annotated[
+        list[str] | None,
+        Parameter(negative="", help="With --check: what an arm's server was started with, `ARM=JSON`. Repeatable."),
+    ] = None,
+    top: Annotated[int, Parameter(help="Rows of the table at each load.")] = 10,
+    as_json: Annotated[
+        bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
+    ] = False,
+) -> int:
+    """Predict the speed-up of every setting from recorded traffic and the costs of the running baseline's steps.
+
+    No server is restarted. "None of them pays" is an answer, with how far the nearest is.
+
+    Exits 0 when predicted, 1 for wrong input.
+    """
+    from draftworth.cli.settings import chosen_drafter, chosen_settings, whole_numbers  # noqa: PLC0415 - lazy
+    from draftworth.predict.whole import predicted  # noqa: PLC0415 - lazy
+
+    if check:
+        if trace is not None or url is not None:
+            raise UsageError("--check takes the traffic from the trials: leave out the trace and --url")
+        return _check(check, costs, speculation or (), as_json=as_json)
+    if speculation:
+        raise UsageError("--speculation goes with --check")
+    if trace is None:
+        raise UsageError("which trace? `draftworth trace record` makes one")
+    if (costs is None) == (url is None):
+        raise UsageError("what does a step cost? Give --costs FILE (from `draftworth probe`) or --url URL, one of them")
+    if not 0 <= draft_share:
+        raise UsageError(f"--draft-share: must be at least 0, not {draft_share:g}")
+    loads = whole_numbers("--concurrency", concurrency) or []
+    if any(load < 1 for load in loads):
+        raise UsageError(f"--concurrency: must be at least 1, not {concurrency}")
+    for name, value in (("context", context), ("max-model-len", max_model_len), ("top", top)):
+        if value is not None and value < 1:
+            raise UsageError(f"--{name}: must be at least 1, not {value}")
+    chosen = chosen_drafter(drafter)
+    named = any(value is not None for value in (k, min, max, set))
+    settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid or not named)
+    known = _costs(costs, url, loads)
+    replayed = _replayed(trace, chosen, settings, loads, max_model_len, tokenizer=tokenizer, model=model)
+    prediction = predicted(trace, chosen, replayed, known, context=context, draft_share=draft_share if heads else None)
+    _show(prediction, top=top, as_json=as_json)
+    return 0
+
+
+def _costs(file: Path | None, url: str | None, loads: Sequence[int]) -> "Costs":
+    if file is not None:
+        from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
+
+        return load_costs(file)
+    from draftworth.cli.probe import probed  # noqa: PLC0415 - lazy
+
+    return probed(str(url), loads)
+
+
+def _replayed(
+    path: Path,
+    drafter: "Drafter",
+    settings: Sequence["Setting"],
+    loads: Sequence[int],
+    max_model_len: int | None,
+    *,
+    tokenizer: Path | None,
+    model: str | None,
+) -> "dict[int, Replayed]":
+    """Replay once for all loads, or once for each where requests share what was learned."""
+    from draftworth.cli.settings import replay_progress  # noqa: PLC0415 - lazy
+    from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
+    from draftworth.drafters.replay import replay  # noqa: PLC0415 - lazy
+    from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
+
+    opened = open_trace(path, tokenizer=tokenizer, model=model)
+    found: dict[int, Replayed] = {}
+    for load in loads if drafter.shared else loads[:1]:
+        limits = Limits(max_model_len=max_model_len, concurrency=load if drafter.shared else 1)
+        with replay_progress(opened.requests, len(settings)) as tell:
+            found[load] = replay(opened, drafter, settings, limits, progress=tell, keep_requests=True)
+    return {load: found.get(load, found[loads[0]]) for load in loads}
+
+
+def _show(prediction: "Prediction", *, top: int, as_json: bool) -> None:
+    from draftworth.reports.predict import lines  # noqa: PLC0415 - lazy
+
+    with suppress(BrokenPipeError):  # whoever read the output has gone
+        if as_json:
+            print(json.dumps(prediction.model_dump(mode="json"), indent=1, allow_nan=False))
+        else:
+            print("\n".join(lines(prediction, most=top)))
+        sys.stdout.flush()
+
+
+def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str], *, as_json: bool) -> int:
+    from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
+    from draftworth.predict.check import check_trials  # noqa: PLC0415 - lazy
+    from draftworth.reports.predict import check_lines  # noqa: PLC0415 - lazy
+
+    configs: dict[str, dict[str, object]] = {}
+    for text in speculation:
+        arm, equals, value = text.partition("=")
+        try:
+            config = json.loads(value) if equals else None
+        except ValueError:
+            config = None
+        if not isinstance(config, dict):
+            raise UsageError(f'--speculation: must be like ngram-5={{"method": "ngram", …}}, not {text!r}')
+        configs[arm] = config
+    checked = check_trials(trials, None if costs is None else load_costs(costs), configs)
+    with suppress(BrokenPipeError):
+        if as_json:
+            print(json.dumps(checked.model_dump(mode="json"), indent=1, allow_nan=False))
+        else:
+            print("\n".join(check_lines(checked)))
+        sys.stdout.flush()
+    return 0

@@ -1,0 +1,218 @@
+"""`draftworth replay`: the acceptance a drafter's settings would have had on recorded traffic."""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from draftworth.errors import UsageError
+
+if TYPE_CHECKING:
+    from draftworth.drafters.base import Drafter, Setting
+
+_MOST = 1_000_000
+"""Beyond any draft or n-gram; what is larger is a typing error."""
+
+
+def replay(
+    trace: Annotated[
+        Path | None, Parameter(help="A trace: Parquet, JSONL, a folder of them, or a trial's folder.")
+    ] = None,
+    /,
+    *,
+    drafter: Annotated[str | None, Parameter(help="Which algorithm; --list names them.")] = None,
+    k: Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")] = None,
+    min: Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")] = None,  # noqa: A002
+    max: Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")] = None,  # noqa: A002
+    set: Annotated[  # noqa: A002 - the word people know
+        list[str] | None,
+        Parameter(negative="", help="Another parameter by the engine's own name, `name=v1,v2`; may be repeated."),
+    ] = None,
+    grid: Annotated[bool, Parameter(negative="", help="The settings worth trying, instead of naming any.")] = False,
+    concurrency: Annotated[
+        int, Parameter(help="Requests decoded at a time; matters where requests share what was learned.")
+    ] = 1,
+    max_model_len: Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")] = None,
+    vocabulary: Annotated[int | None, Parameter(help="Leave out requests with ids at or above this.")] = None,
+    tokenizer: Annotated[
+        Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")
+    ] = None,
+    model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
+    arm: Annotated[
+        str | None, Parameter(help="Of a trial's folder: this arm's answers; default: the baseline's.")
+    ] = None,
+    category: Annotated[
+        list[str] | None, Parameter(negative="", help="Only these categories, e.g. coding,math; may be repeated.")
+    ] = None,
+    top: Annotated[int, Parameter(help="Rows of the table.")] = 20,
+    list: Annotated[bool, Parameter(negative="", help="Name the drafters with their defaults.")] = False,  # noqa: A002
+    as_json: Annotated[
+        bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
+    ] = False,
+) -> int:
+    """Count what a drafter would have drafted on recorded traffic, and how much of it would have been accepted.
+
+    No server is needed and nothing is estimated: the drafts are the engine's own, token by token. Without settings the
+    engine's defaults are replayed; several values make a grid, which is read in one pass.
+
+    Exits 0 when replayed, 1 for wrong input.
+    """
+    if list:
+        return _list(as_json=as_json)
+    if trace is None:
+        raise UsageError("which trace? `draftworth trace record` makes one; --list names the drafters")
+    for name, value in (
+        ("concurrency", concurrency),
+        ("max-model-len", max_model_len),
+        ("vocabulary", vocabulary),
+        ("top", top),
+    ):
+        if value is not None and value < 1:
+            raise UsageError(f"--{name}: must be at least 1, not {value}")
+    chosen = _drafter(drafter)
+    settings = _settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid)
+    return _replay(
+        trace,
+        chosen,
+        settings,
+        concurrency=concurrency,
+        max_model_len=max_model_len,
+        vocabulary=vocabulary,
+        tokenizer=tokenizer,
+        model=model,
+        arm=arm,
+        categories=[name.strip() for text in category or () for name in text.split(",") if name.strip()],
+        top=top,
+        as_json=as_json,
+    )
+
+
+def _replay(
+    path: Path,
+    drafter: "Drafter",
+    settings: Sequence["Setting"],
+    *,
+    concurrency: int,
+    max_model_len: int | None,
+    vocabulary: int | None,
+    tokenizer: Path | None,
+    model: str | None,
+    arm: str | None,
+    categories: Sequence[str],
+    top: int,
+    as_json: bool,
+) -> int:
+    from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
+    from draftworth.drafters.remarks import remarks  # noqa: PLC0415 - lazy
+    from draftworth.drafters.replay import replay as replay_trace  # noqa: PLC0415 - lazy
+    from draftworth.drafters.rows import OfCategories  # noqa: PLC0415 - lazy
+    from draftworth.reports.replay import document, lines  # noqa: PLC0415 - lazy
+    from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
+
+    limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary)
+    whole = open_trace(path, tokenizer=tokenizer, model=model, arm=arm)
+    some = OfCategories(whole, categories) if categories else None
+    with _progress(whole.requests, len(settings)) as tell:
+        replayed = replay_trace(some or whole, drafter, settings, limits, progress=tell)
+    found = remarks(replayed, drafter, limits)
+    others = some.others if some else 0
+    with suppress(BrokenPipeError):  # whoever read the output has gone
+        if as_json:
+            said = document(replayed, drafter, limits, found, path=str(path), requests=whole.requests, others=others)
+            print(json.dumps(said, indent=1, allow_nan=False))
+        else:
+            print("\n".join(lines(replayed, drafter, found, path=str(path), others=others, most=top)))
+        sys.stdout.flush()
+    return 0
+
+
+def _list(*, as_json: bool) -> int:
+    from draftworth.drafters import CHOICES, drafter  # noqa: PLC0415 - lazy
+    from draftworth.reports.replay import drafter_document, drafter_lines  # noqa: PLC0415 - lazy
+
+    every = [drafter(name) for name in CHOICES]
+    with suppress(BrokenPipeError):
+        if as_json:
+            print(json.dumps({"drafters": [drafter_document(one) for one in every]}, indent=1))
+        else:
+            print("\n".join(drafter_lines(every)))
+        sys.stdout.flush()
+    return 0
+
+
+def _drafter(name: str | None) -> "Drafter":
+    from draftworth.drafters import CHOICES, drafter  # noqa: PLC0415 - lazy
+
+    if name is None:
+        raise UsageError(f"--drafter: which one? {', '.join(CHOICES)}")
+    return drafter(name)
+
+
+def _settings(
+    drafter: "Drafter", *, k: str | None, shortest: str | None, longest: str | None, more: Sequence[str], grid: bool
+) -> Sequence["Setting"]:
+    """Return the settings that flags ask for."""
+    if grid:
+        if k or shortest or longest or more:
+            raise UsageError("--grid takes the settings worth trying; leave out --k, --min, --max and --set, or --grid")
+        return drafter.grid()
+    named: dict[str, list[float]] = {}
+    for text in more:
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set: must be like name=1,2, not {text!r}")
+        named[name.strip()] = _numbers(f"--set {name.strip()}", values)
+    return drafter.settings(
+        k=_whole("--k", k), min=_whole("--min", shortest), max=_whole("--max", longest), more=named or None
+    )
+
+
+def _whole(flag: str, text: str | None) -> list[int] | None:
+    """Return the whole numbers of `1,2,5`, each once."""
+    if text is None:
+        return None
+    try:
+        found = [*dict.fromkeys(int(part) for part in text.split(","))]
+    except ValueError:
+        raise UsageError(f"{flag}: must be whole numbers like 1,2,5, not {text!r}") from None
+    for one in found:
+        if not 1 <= one <= _MOST:
+            raise UsageError(f"{flag}: must be from 1 to {_MOST:,}, not {one}")
+    return found
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    """Return the numbers of `0.1,0.5`, each once."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(map(math.isfinite, found)):
+        raise UsageError(f"{flag}: must be numbers like 0.1,0.5, not {text!r}")
+    return [*dict.fromkeys(found)]
+
+
+@contextmanager
+def _progress(total: int | None, settings: int) -> Iterator[Callable[[int, int], None]]:
+    """Show how far a trace is replayed. Yields what takes the requests and tokens read so far."""
+    from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
+
+    began = time.monotonic()
+    with Progress(sys.stderr, kinds=["replay"]) as progress:
+        progress.step(f"replay {settings} setting{'s' * (settings != 1)}")
+
+        def tell(requests: int, tokens: int) -> None:
+            rate = tokens / max(time.monotonic() - began, 1e-9)
+            said = f"requests; {tokens:,} tokens, {rate:,.0f} tokens/s"
+            if total:
+                progress.count(requests, total, said)
+            else:
+                progress.now(f"{requests:,} {said}")
+
+        yield tell

@@ -1,0 +1,157 @@
+"""The cells of a probe: what is measured, in which order, and what their repeats came to."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from draftworth.costs.base import How, StepCost
+from draftworth.costs.repeats import FEWEST, median_interval
+from draftworth.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One point of T(B, n).
+
+    Attributes:
+        how: `concurrency` or `prefix`.
+        context: tokens of each request in the KV cache.
+        batch: B.
+        tokens: n.
+    """
+
+    how: How
+    context: int
+    batch: int
+    tokens: int
+
+    @property
+    def label(self) -> str:
+        """Its name for a person."""
+        what = f"{self.batch} streams" if self.how == "concurrency" else f"{self.tokens} new tokens"
+        several = f" x {self.batch}" if self.how == "prefix" and self.batch > 1 else ""
+        return f"{what}{several} at {self.context:,}"
+
+
+def cells(
+    *, concurrency: Sequence[int], tokens: Sequence[int], contexts: Sequence[int], prefix_batch: Sequence[int] = (1,)
+) -> list[Cell]:
+    """Return the cells, those first that others build on.
+
+    Each context has one stream, and as many as there are prefixes at a time, asked for or not. One new token behind a
+    prefix is no cell: it is what the others are differences against.
+
+    Raises:
+        UsageError: a value is below 1.
+    """
+    for name, values in (
+        ("concurrency", concurrency),
+        ("tokens", tokens),
+        ("context", contexts),
+        ("prefix-batch", prefix_batch),
+    ):
+        if any(value < 1 for value in values) or (name == "context" and not values):
+            raise UsageError(f"--{name}: must be whole numbers of at least 1, like 1,2,4")
+    found: list[Cell] = []
+    for context in dict.fromkeys(contexts):
+        more = sorted({n for n in tokens if n > 1})
+        found += [
+            Cell("concurrency", context, batch, 1)
+            for batch in sorted({1, *concurrency, *(prefix_batch if more else ())})
+        ]
+        found += [Cell("prefix", context, batch, n) for batch in sorted(set(prefix_batch)) for n in more]
+    return found
+
+
+def order(of: Sequence[Cell], number: int, seed: int) -> list[Cell]:
+    """Return the cells in the order of one round: another one in each."""
+    shuffled = list(of)
+    random.Random(f"{seed}/{number}").shuffle(shuffled)  # noqa: S311 - no secret
+    return shuffled
+
+
+@dataclass(slots=True)
+class Results:
+    """What was measured.
+
+    Attributes:
+        values: cell to the milliseconds of each round: of a step; of `prefix`, beyond what one new token took.
+        failures: cell to why it could not be measured, the latest reason.
+        disturbed: measurements that others' requests fell into, and that are not kept.
+    """
+
+    values: dict[Cell, dict[int, float]] = field(default_factory=dict)
+    failures: dict[Cell, str] = field(default_factory=dict)
+    disturbed: int = 0
+
+    def add(self, cell: Cell, number: int, ms: float) -> None:
+        """Keep a value of a round."""
+        self.values.setdefault(cell, {})[number] = ms
+
+    def steps(self, cell: Cell) -> Mapping[int, float]:
+        """Return the milliseconds of a step, by round, of rounds in which all that it takes was measured.
+
+        A cell of `prefix` is T(B, 1) by concurrency and what n new tokens took longer than one, of the same round.
+        """
+        own = self.values.get(cell, {})
+        if cell.how == "concurrency":
+            return own
+        base = self.values.get(Cell("concurrency", cell.context, cell.batch, 1), {})
+        return {number: base[number] + more for number, more in own.items() if number in base}
+
+    def points(self, of: Sequence[Cell]) -> tuple[StepCost, ...]:
+        """Return the points of cells with at least two repeats."""
+        return tuple(self._points(of))
+
+    def _points(self, of: Sequence[Cell]) -> Iterator[StepCost]:
+        for cell in of:
+            repeats = list(self.steps(cell).values())
+            if len(repeats) < FEWEST:
+                continue
+            ms, low, high = median_interval(repeats)
+            yield StepCost(
+                batch=cell.batch,
+                tokens=cell.tokens,
+                context=cell.context,
+                ms=ms,
+                low=low,
+                high=high,
+                repeats=len(repeats),
+                how=cell.how,
+            )
+
+    def notes(self, of: Sequence[Cell], repeats: int) -> list[str]:
+        """Return what was not measured, or fewer times than asked for."""
+        found = [f"{cell.label}: not measured: {why}" for cell, why in self.failures.items() if cell not in self.values]
+        few: dict[int, list[str]] = {}
+        for cell in of:
+            count = len(self.steps(cell))
+            if count < repeats and not (cell in self.failures and not count):
+                why = f" (failed: {self.failures[cell]})" if cell in self.failures else ""
+                few.setdefault(count, []).append(f"{cell.label}{why}")
+        found += [
+            f"{count} of {repeats} repeats{'' if count >= FEWEST else ' (left out)'}: {', '.join(names)}"
+            for count, names in sorted(few.items())
+        ]
+        if self.disturbed:
+            found.append(f"{self.disturbed} measurements left out: others' requests fell into them")
+        return found
+
+
+def biases(points: Sequence[StepCost]) -> list[str]:
+    """Return what the points do not say, by how they were measured."""
+    hows = {(one.how, one.batch > 1) for one in points}
+    found = []
+    if ("concurrency", True) in hows:
+        found.append(
+            "concurrency: T(B, 1) is of B unrelated sequences: beside B tokens of one it reads B KV caches and more "
+            "experts (too dear for verification), and has no rejection sampling (too cheap)"
+        )
+    if any(how == "prefix" for how, _ in hows):
+        found.append(
+            "prefix: T(B, n) = T(B, 1) by concurrency + time to the first token at n less that at 1, of one round; n "
+            "new tokens run as a prefill, where an engine may use piecewise instead of full CUDA graphs"
+        )
+    if ("prefix", True) in hows:
+        found.append("prefix, several at a time: the server may spread them over more than one step (too dear)")
+    return found

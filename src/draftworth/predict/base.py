@@ -1,0 +1,175 @@
+"""What a prediction is: a speed-up of one setting at one load, with its interval, its parts and what it lacks to pay.
+
+`tpot_ratio` is the mean over requests of TPOT with speculation over the mean without, as in a trial's verdict
+(docs/numbers.md); `speed_up` is 1 over it. A step's milliseconds are an expectation over the mixture of requests that
+draft and requests that do not, and over draft lengths: T is a staircase and is never taken at a mean.
+"""
+
+from typing import Literal
+
+from draftworth.models import Frozen
+
+SCHEMA_VERSION = 1
+
+Limit = Literal["engine mode", "verification", "coverage", "acceptance", "nothing"]
+"""What stands first in the way of a speed-up:
+
+- `coverage`: drafting steps pay for themselves, too few steps draft;
+- `acceptance`: it would pay at a higher acceptance length, which drafts of this length and coverage can reach;
+- `verification`: not even if every drafted token were accepted, and verifying them is most of what is added;
+- `engine mode`: not even then, and what switching speculation on adds to every step is most of it;
+- `nothing`: it pays.
+"""
+
+
+class Range(Frozen):
+    """A figure with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Parts(Frozen):
+    """Where a step's milliseconds are, at one load. They add up to the step."""
+
+    base_ms: float
+    """T(B, 1): a step of the baseline."""
+    verify_ms: float
+    """What the drafted tokens add to it without any engine mode."""
+    mode_ms: float
+    """What the engine's mode and the drafter add."""
+
+    @property
+    def step_ms(self) -> float:
+        """The whole step."""
+        return self.base_ms + self.verify_ms + self.mode_ms
+
+
+class Predicted(Frozen):
+    """One setting at one load."""
+
+    k: int
+    min: int | None = None
+    max: int | None = None
+    more: dict[str, float] = {}
+    concurrency: int
+    length_per_step: float
+    """Emitted / steps, from the replay."""
+    coverage: float | None
+    length_per_drafting_step: float | None
+    acceptance_rate: float | None
+    speed_up: Range
+    tpot_ratio: Range
+    parts: Parts
+    break_even_length: float | None
+    """Acceptance length per drafting step at which it costs nothing and gains nothing, at this coverage; None where
+    nothing is drafted."""
+    limit: Limit
+    why: tuple[str, ...] = ()
+    """Where the costs come from."""
+    measured: bool = False
+    """Whether every cost lies on measured points."""
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is faster, by its best value."""
+        return self.speed_up.value > 1
+
+
+class Reload(Frozen):
+    """An arm that deserves a reload, and what it would cost."""
+
+    k: int
+    min: int | None = None
+    max: int | None = None
+    more: dict[str, float] = {}
+    speculative_config: dict[str, object] | None = None
+    """vLLM's `--speculative-config` of this setting; None for other engines."""
+    flags: tuple[str, ...] = ()
+    """Other engines' flags."""
+    at: int
+    """The concurrency it is best at."""
+    speed_up: Range
+    seconds: float | None
+    """Seconds of the reloads it takes: there and back; None where no load's time is known."""
+
+
+class PerBatchSize(Frozen):
+    """The best k by the number of running requests, of one window."""
+
+    min: int | None = None
+    max: int | None = None
+    table: tuple[tuple[int, int, int], ...]
+    """vLLM's `num_speculative_tokens_per_batch_size`: first and last batch size, and k; 0 is off."""
+    gain: float
+    """Mean of the log speed-up over the loads, with k chosen by load."""
+
+
+class Needed(Frozen):
+    """What a draft that does not exist yet must reach to pay, at one load."""
+
+    k: int
+    concurrency: int
+    draft_ms: float
+    """What drafting k tokens takes."""
+    step_ms: float
+    length: Range
+    """Acceptance length per step (a head drafts in each step) that costs nothing and gains nothing."""
+    possible: bool
+    """Whether it is at most k + 1."""
+
+
+class Prediction(Frozen):
+    """Everything `draftworth predict` tells."""
+
+    schema_version: int = SCHEMA_VERSION
+    trace: dict[str, object]
+    drafter: str
+    costs: dict[str, object]
+    settings: tuple[Predicted, ...]
+    """Every setting at every load."""
+    verdict: str
+    """The answer in one sentence."""
+    reloads: tuple[Reload, ...] = ()
+    per_batch_size: PerBatchSize | None = None
+    heads: tuple[Needed, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+class CheckedCell(Frozen):
+    """One arm of a finished trial at one load: what was predicted from the baseline alone, and what was measured."""
+
+    trial: str
+    arm: str
+    concurrency: int
+    predicted: Range
+    measured: Range
+    """The interval is over prompts; what restarts differ by is not in it."""
+    error: float
+    """Predicted over measured speed-up, less 1."""
+    sign_right: bool | None
+    """Whether predicted and measured lie on the same side of 1; None where the measured interval includes 1."""
+    steps_per_token: Range
+    """Predicted steps per token, from the replay of the baseline's outputs (of the arm's counts, where synthetic)."""
+    measured_steps_per_token: float | None = None
+    """The arm's own, from its counts."""
+    step_ms: Range
+    """Predicted step."""
+    measured_step_ms: float | None = None
+    """The arm's own: its TPOT over its steps per token."""
+    source: Literal["replay", "synthetic"] = "replay"
+
+
+class Checked(Frozen):
+    """Predictions against measurements, pooled."""
+
+    schema_version: int = SCHEMA_VERSION
+    cells: tuple[CheckedCell, ...]
+    left_out: tuple[str, ...] = ()
+    """Arms that could not be checked, and why."""
+    median_error: float | None = None
+    """Median of |error|."""
+    p95_error: float | None = None
+    """95th percentile of |error|."""
+    wrong_signs: int = 0

@@ -1,0 +1,140 @@
+"""Reads what a trial or a benchmark recorded as a trace: the answers of one arm, with the ids its server gave.
+
+The rows are those of `bench.rows`; a server that told no ids leaves none, and its rows are left out and counted.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from draftworth.errors import UsageError
+from draftworth.traces.parquet import IDS, ParquetTrace, Source, opened
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REQUESTS = "requests.parquet"
+BASELINE = "baseline"
+_OTHER_ARM = None
+_FAILED = "the request failed"
+_NO_IDS = "the server told no token ids of the {}"
+_COLUMNS = {
+    "prompt_token_ids": "prompt_token_ids",
+    "output_token_ids": "token_ids",
+    "thinking_tokens": "reasoning_tokens",
+    "category": "category",
+}
+_MARKS = frozenset({"arm", "prompt_id", "token_ids", "ok", "token_source"})
+_MORE = ("arm", "ok", "prompt_id", "block", "repeat", "point", "token_source")
+
+
+def is_trial(columns: "frozenset[str]") -> bool:
+    """Whether a table with these columns is a requests.parquet."""
+    return columns >= _MARKS
+
+
+class TrialTrace(ParquetTrace):
+    """The answers of one arm as a trace.
+
+    Ids of requests are `<prompt>@<block>.<repeat>`: a prompt is measured several times, and every answer counts.
+
+    Args:
+        path: what a person named.
+        file: the requests.parquet.
+        arm: which arm's; None takes the baseline's, or those of the only arm there is.
+        vocabulary: ids at or above this make a row unusable.
+
+    Raises:
+        UsageError: the file cannot be read, or there is no such arm; lists those there are.
+    """
+
+    def __init__(self, path: Path, file: Path, *, arm: str | None = None, vocabulary: int | None = None) -> None:
+        self.arm = _arm(path, file, arm)
+        record = _record(file.parent)
+        super().__init__(
+            path,
+            [file],
+            Source(_COLUMNS, model=_model(record), temperature=_temperature(record)),
+            vocabulary=vocabulary,
+        )
+        # The file has the rows of every arm.
+        self.requests = None
+
+    def more_columns(self) -> tuple[str, ...]:
+        """Return what tells whose a row is and whether it can be used."""
+        return _MORE
+
+    def leave_out(self, table: "pa.RecordBatch") -> list[tuple[NDArray[np.bool_], str | None]]:
+        """Return masks: other arms, requests that failed, answers without ids."""
+        other = np.array([one != self.arm for one in table.column("arm").to_pylist()], np.bool_)
+        failed = np.array([one is not True for one in table.column("ok").to_pylist()], np.bool_)
+        found: list[tuple[NDArray[np.bool_], str | None]] = [(other, _OTHER_ARM), (failed, _FAILED)]
+        for name, what in zip(IDS, ("prompt", "output"), strict=True):
+            lengths = table.column(_COLUMNS[name]).value_lengths().fill_null(0)
+            found.append((lengths.to_numpy(zero_copy_only=False) == 0, _NO_IDS.format(what)))
+        return found
+
+    def names(self, table: "pa.RecordBatch", first: int) -> list[str]:
+        """Return every row's request id."""
+        del first
+        several = "point" in table.schema.names
+        columns = [table.column(name).to_pylist() for name in ("prompt_id", "block", "repeat")]
+        points = table.column("point").to_pylist() if several else [""] * len(table)
+        return [
+            f"{prompt}@{block}.{repeat}{f'/{point}' if point else ''}"
+            for prompt, block, repeat, point in zip(*columns, points, strict=True)
+        ]
+
+    def exactness(self, table: "pa.RecordBatch") -> NDArray[np.bool_]:
+        """Return whether each row's ids are whole: not where the tokens had to be counted by chunks."""
+        return np.array([one != "chunks" for one in table.column("token_source").to_pylist()], np.bool_)
+
+
+def _arm(path: Path, file: Path, arm: str | None) -> str:
+    with opened(file) as table:
+        arms: dict[str, None] = {}
+        for batch in table.iter_batches(columns=["arm"]):
+            arms.update(dict.fromkeys(batch.column("arm").unique().to_pylist()))
+    if not arms:
+        raise UsageError(f"{path} has no requests")
+    if arm is None:
+        arm = next(iter(arms)) if len(arms) == 1 else BASELINE
+    if arm not in arms:
+        raise UsageError(f"{path} has no arm {arm!r}; there are {', '.join(arms)}: choose one with --arm")
+    return arm
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """Return what is said beside the rows, {} where nothing can be read: it adds no more than names."""
+    for name in ("trial.json", "bench.json"):
+        try:
+            found = json.loads((folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _model(record: dict[str, Any]) -> str | None:
+    """Return the served model: a benchmark names it; a trial does where its file says how the model is called."""
+    found = record.get("model") or _inner(record, "config", "service").get("model")
+    return found if isinstance(found, str) and found else None
+
+
+def _temperature(record: dict[str, Any]) -> float:
+    for workload in (_inner(record, "config", "workload"), _inner(record, "workload")):
+        found = workload.get("temperature")
+        if isinstance(found, int | float) and not isinstance(found, bool):
+            return float(found)
+    return float("nan")
+
+
+def _inner(record: dict[str, Any], *names: str) -> dict[str, Any]:
+    for name in names:
+        found = record.get(name)
+        record = found if isinstance(found, dict) else {}
+    return record

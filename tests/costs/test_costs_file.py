@@ -1,0 +1,306 @@
+"""The costs file: what is written loads again, what is wrong is one line, trials add engine modes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.file import costs_folder, load_costs, merge, modes_from_trial, new_costs, save_costs
+from draftworth.costs.ladder import lines
+from draftworth.costs.repeats import median_interval
+from draftworth.errors import UsageError
+
+TRIALS = Path(__file__).parents[2] / "benchmarks" / "data"
+
+
+def point(batch: int, tokens: int, ms: float, *, how: Any = "prefix", context: int = 512) -> StepCost:
+    return StepCost(batch=batch, tokens=tokens, context=context, ms=ms, low=0.9 * ms, high=1.1 * ms, repeats=6, how=how)
+
+
+def mode(**more: Any) -> EngineMode:
+    given = {"kind": "idle", "method": "ngram", "runner": "V1", "batch": 1, "tokens": 1, "ms": 3.0, "low": 2.0}
+    return EngineMode(**{**given, "high": 4.0, "step_ms": 13.0, "base_ms": 10.0, "source": "trial x, arm y", **more})
+
+
+COSTS = Costs(
+    created="2026-11-30T00:00:00+00:00",
+    engine="vllm",
+    model="m",
+    graph_sizes=(1, 2, 4, 8),
+    points=(point(1, 1, 10, how="concurrency"), point(2, 1, 12, how="concurrency"), point(3, 1, 17, how="concurrency")),
+)
+
+
+def test_what_is_written_loads_again(tmp_path: Path) -> None:
+    save_costs(COSTS, tmp_path / "new" / "costs.json")
+    assert load_costs(tmp_path / "new" / "costs.json") == COSTS
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["costs.json"]
+
+
+def test_a_file_of_the_first_version_without_what_came_later_loads(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    path.write_text('{"schema_version": 1, "created": "2026", "points": [], "what_nobody_knows": 1}')
+    assert load_costs(path).points == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no costs file that can be read"),
+        ("[1, 2]", "it has no points"),
+        ('{"schema_version": 99, "created": "", "points": []}', "schema_version 99; this Draftworth reads up to 1"),
+        ('{"schema_version": true, "created": "", "points": []}', "schema_version True"),
+        ('{"created": "", "points": [{"batch": 1}]}', r"damaged: points\.0\.tokens: Field required"),
+        ('{"created": "", "points": {"a": 1}}', "damaged: points"),
+        ("[" * 100_000, "no costs file that can be read"),
+    ],
+)
+def test_a_bad_file_is_one_line(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=why) as caught:
+        load_costs(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_an_interval_that_does_not_hold_its_value_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "costs.json"
+    save_costs(COSTS.model_copy(update={"points": (point(1, 1, 10).model_copy(update={"low": 11.0}),)}), path)
+    with pytest.raises(UsageError, match=r"points\.0: batch and tokens must be at least 1, and low <= ms <= high"):
+        load_costs(path)
+
+
+def test_no_such_file_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="`draftworth probe URL --out"):
+        load_costs(tmp_path / "none.json")
+
+
+def test_new_files_are_named_by_the_time_under_the_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAFTWORTH_HOME", str(tmp_path))
+    path = new_costs()
+    assert path.parent == costs_folder() == tmp_path / "costs"
+    assert path.suffix == ".json"
+    save_costs(COSTS, path)
+    assert load_costs(path) == COSTS
+
+
+def test_merging_keeps_what_was_there_and_replaces_the_same_source() -> None:
+    both = merge(merge(COSTS, [mode()], [point(1, 6, 30)], ["a"]), [mode(ms=3.5), mode(source="another")], (), ["a"])
+    assert [one.ms for one in both.modes] == [3.5, 3.0]
+    assert len(both.points) == 4
+    assert both.notes == ("a",)
+    assert merge(COSTS) == COSTS
+
+
+def test_the_text_shows_the_staircase() -> None:
+    text = lines(merge(COSTS, [mode()], (), ["a note"]))
+    rows = [line for line in text if line.endswith("#")]
+    assert [line.rstrip("#")[-1] for line in rows] == ["|", "|", "|"], "1, 2 and 3 run as graphs of 1, 2 and 4"
+    alike = lines(COSTS.model_copy(update={"points": (point(3, 1, 17.0), point(4, 1, 17.0))}))
+    assert [line.rstrip("#")[-1] for line in alike if line.endswith("#")] == ["|", " "], "one step"
+    assert rows[2].count("#") == 40
+    assert "    1.70" in rows[2]
+    mixed = lines(merge(COSTS, (), [point(1, 6, 30.0)]))
+    assert any("    3.00" in line for line in mixed), "against one token of one request, not against the first row"
+    assert any("ngram, V1 runner, 1 at a time, steps that draft nothing: +3.000 ms" in line for line in text)
+    assert text[-1] == "- a note"
+
+
+# Repeats.
+
+
+def test_the_interval_of_six_is_their_range_and_of_twelve_the_third_from_each_end() -> None:
+    assert median_interval([3, 1, 2, 6, 5, 4]) == (3.5, 1, 6)
+    assert median_interval(range(1, 13)) == (6.5, 3, 10)
+
+
+def test_outliers_stay_and_few_repeats_have_a_wider_interval() -> None:
+    assert median_interval([10, 10, 10, 10, 10, 99])[2] == 99
+    middle, low, high = median_interval([10.0, 12.0])
+    assert [middle, low, high] == pytest.approx([11, 11 - 12.706, 11 + 12.706], abs=1e-3)
+    with pytest.raises(ValueError, match="1 repeats"):
+        median_interval([1.0])
+
+
+@given(st.integers(6, 60))
+def test_order_statistics_hold_the_median_with_95_percent_and_no_narrower_pair_does(n: int) -> None:
+    _, low, high = median_interval([float(one) for one in range(1, n + 1)])
+    rank = int(low)
+    assert high == n + 1 - rank
+    assert 1 - 2 * binom.cdf(rank - 1, n, 0.5) >= 0.95
+    assert rank == n // 2 or 1 - 2 * binom.cdf(rank, n, 0.5) < 0.95
+
+
+# Trials.
+
+NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+SYNTHETIC = {**NGRAM, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0}
+
+
+def counts(steps: int, emitted: int, drafting: int | None, drafted: int | None) -> dict[str, Any]:
+    return {
+        "steps": steps,
+        "emitted": emitted,
+        "drafting_steps": drafting,
+        "drafted": drafted,
+        "accepted": None if drafted is None else emitted - steps,
+        "source": "test",
+    }
+
+
+def trial(
+    tmp_path: Path, arms: Mapping[str, tuple[dict[str, Any] | None, dict[str, Any], float]], *, batch: int = 1
+) -> Path:
+    """Write a trial: arm to its speculative configuration, its counts, and its TPOT."""
+    folder = tmp_path / "20260101-000000"
+    folder.mkdir()
+    record = {
+        "schema_version": 2,
+        "id": folder.name,
+        "draftworth": "0",
+        "created": "2026",
+        "verdict": "inconclusive",
+        "reason": "",
+        "restored": True,
+        "config": {"workload": {"concurrency": [batch]}},
+        "arms": [
+            {
+                "name": name,
+                "engine": "vllm",
+                "runner": "V1",
+                "declared": {"speculative_config": config, "args": [], "env": {}},
+                "acceptance": acceptance,
+            }
+            for name, (config, acceptance, _) in arms.items()
+        ],
+    }
+    (folder / "trial.json").write_text(json.dumps(record))
+    rows = [
+        {
+            "arm": name,
+            "point": "",
+            "block": block,
+            "prompt_id": f"p{number}",
+            "ok": number != 9,
+            "retries": 0,
+            "prompt_tokens": 200,
+            "tokens": 101,
+            "decode_ms": tpot * 100 * (1 + 0.01 * (number % 3 - 1)),
+            "tpot_ms": tpot * (1 + 0.01 * (number % 3 - 1)),
+        }
+        for block, (name, (_, _, tpot)) in enumerate(arms.items(), 1)
+        for number in range(10)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "requests.parquet")
+    return folder
+
+
+def test_a_null_draft_arm_gives_m0_and_a_synthetic_one_m1(tmp_path: Path) -> None:
+    # By hand: T(1) = 10, M0 = 3, T(6) = 20, M1 = 4; 40 of 100 steps draft, and 150 tokens leave 100 steps.
+    # A step is 0.6 x 13 + 0.4 x 24 = 17.4 ms, a token 11.6 ms.
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 10.0),
+            "synthetic": (SYNTHETIC, counts(100, 150, 40, 200), 11.6),
+            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "real": (NGRAM, counts(600, 900, 300, 1000), 8.0),
+        },
+    )
+    told: list[str] = []
+    modes, points = modes_from_trial(folder, [point(1, 6, 20.0, context=250)], explain=told)
+    assert [one.kind for one in modes] == ["idle", "drafting"]
+    idle, drafting = modes
+    assert (idle.ms, idle.base_ms, idle.step_ms) == pytest.approx((3.0, 10.0, 13.0), rel=1e-6)
+    assert (drafting.ms, drafting.base_ms, drafting.step_ms) == pytest.approx((4.0, 20.0, 24.0), rel=1e-6)
+    assert drafting.tokens == 6
+    for one in modes:
+        assert one.low <= one.ms <= one.high
+        assert (one.method, one.runner, one.batch) == ("ngram", "V1", 1)
+    assert drafting.high - drafting.low >= 4.0, "the interval of T(6), 18 to 22, is part of it"
+    assert [(one.how, one.batch, one.tokens, one.context, round(one.ms, 6)) for one in points] == [
+        ("arm", 1, 1, 250, 10)
+    ]
+    assert told == []
+
+
+def test_a_lookup_that_finds_a_match_now_and_then_is_a_null_draft_arm_and_its_steps_are_counted(tmp_path: Path) -> None:
+    # As measured: 41 of 21,893 steps drafted, which gave 22,067 tokens; TPOT 25.65 ms.
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 23.7),
+            "null": (NGRAM, counts(21_893, 22_067, 41, 205), 25.65),
+        },
+    )
+    modes, _ = modes_from_trial(folder)
+    assert [one.ms for one in modes] == pytest.approx([25.65 * 22_067 / 21_893 - 23.7])
+
+
+def test_an_arm_that_nobody_says_the_configuration_of_gives_no_mode(tmp_path: Path) -> None:
+    told: list[str] = []
+    arms = {"baseline": (None, counts(9, 9, None, None), 10.0), "null": (None, counts(9, 9, 0, 0), 13.0)}
+    modes, points = modes_from_trial(trial(tmp_path, arms), explain=told)
+    assert (modes, len(points)) == ([], 1)
+    assert told[0] == "null: the trial does not say what it was started with (speculative_config of the arm)"
+
+
+def test_several_at_a_time_share_a_step(tmp_path: Path) -> None:
+    # Two requests, each drafting 5 in half of its steps: 3/4 of the steps have a drafting request, of 2 + 5/0.75 = 8.67
+    # tokens. T = 10 + 1 a token beyond 2, M0 = 3, M1 = 5: 0.25 x 13 + 0.75 x (16.67 + 5) = 19.5 ms a step.
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 10.0),
+            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "synthetic": (SYNTHETIC, counts(100, 150, 50, 250), 13.0),
+        },
+        batch=2,
+    )
+    modes, _ = modes_from_trial(folder, [point(2, 4, 16.0), point(2, 6, 20.0)])
+    assert modes[1].ms == pytest.approx(5.0, rel=1e-6)
+    assert (modes[1].batch, modes[1].tokens) == (2, 6)
+
+
+def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 10.0),
+            "synthetic": (SYNTHETIC, counts(100, 150, 40, 200), 11.6),
+        },
+    )
+    told: list[str] = []
+    assert modes_from_trial(folder, explain=told)[0] == []
+    assert told[0] == "synthetic at 1: T of 6 tokens a step was not measured; probe it (--tokens 6)"
+    told.clear()
+    assert modes_from_trial(folder, [point(1, 6, 20.0)], explain=told)[0] == []
+    assert told[0].startswith("synthetic at 1: 60% of its steps draft nothing, and no null-draft arm of ngram tells")
+
+
+def test_a_real_trial_with_a_real_drafter_gives_no_mode() -> None:
+    told: list[str] = []
+    modes, points = modes_from_trial(TRIALS / "demo_trial", explain=told)
+    assert modes == []
+    assert "no null-draft or synthetic arm" in told[-1]
+    # trial.json has the baseline's TPOT over all requests: 14.366 ms.
+    assert [round(one.ms, 3) for one in points] == [14.366]
+    assert points[0].low < 14.366 < points[0].high
+
+
+def test_a_trial_that_is_none_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no record yet"):
+        modes_from_trial(tmp_path)
+    folder = trial(tmp_path, {"baseline": (None, counts(9, 9, None, None), 10.0)})
+    (folder / "requests.parquet").write_text("nothing")
+    with pytest.raises(UsageError, match="cannot be read"):
+        modes_from_trial(folder)

@@ -1,0 +1,149 @@
+"""What switching speculation on adds to a step: measured, carried over, or from the library."""
+
+import numpy as np
+import pytest
+from benchmarks.mode_form import judge
+
+from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.model import FittedModel
+from draftworth.errors import UsageError
+
+H200 = {1: 3.887, 2: 4.878, 4: 6.320, 8: 8.968, 16: 12.163}
+# Of benchmarks/mode_form.py: T and step of the engine in the same process; null draft and k = 3, 5; ms.
+CELLS = [
+    ("null draft, B = 1", 3.89, 8.06),
+    ("null draft, B = 2", 4.88, 7.84),
+    ("null draft, B = 4", 6.32, 9.53),
+    ("k = 5, B = 1", 8.97, 11.84),
+    ("k = 5, B = 2", 10.72, 14.44),
+    ("k = 5, B = 4", 14.25, 17.05),
+    ("k = 3, B = 1", 6.32, 8.31),
+    ("k = 3, B = 2", 8.97, 12.26),
+    ("k = 3, B = 4", 11.93, 15.61),
+]
+
+
+def mode(batch: int, tokens: int, ms: float, base: float, *, method: str = "ngram", runner: str = "V1") -> EngineMode:
+    return EngineMode(
+        kind="idle" if tokens == 1 else "drafting",
+        method=method,
+        runner=runner,
+        batch=batch,
+        tokens=tokens,
+        ms=ms,
+        low=ms - 0.3,
+        high=ms + 0.3,
+        step_ms=base + ms,
+        base_ms=base,
+        source=f"trial of {batch} x {tokens}",
+    )
+
+
+def model(*modes: EngineMode, prefixes: dict[int, float] | None = None, version: str | None = "0.25.0") -> FittedModel:
+    points = [
+        StepCost(batch=b, tokens=1, context=384, ms=ms, low=ms * 0.99, high=ms * 1.01, repeats=5, how="concurrency")
+        for b, ms in H200.items()
+    ]
+    points += [
+        StepCost(batch=1, tokens=n, context=384, ms=ms, low=ms * 0.99, high=ms * 1.01, repeats=5, how="prefix")
+        for n, ms in (prefixes or {}).items()
+    ]
+    costs = Costs(
+        created="",
+        engine="vllm",
+        version=version,
+        graph_sizes=(1, 2, 4, 8, 16),
+        points=tuple(points),
+        modes=modes,
+    )
+    return FittedModel(costs)
+
+
+def test_a_measured_step_is_what_was_measured() -> None:
+    fitted = model(mode(1, 1, 4.17, 3.887), mode(4, 1, 3.2, 6.32), mode(1, 6, 2.9, 8.968))
+    idle = fitted.speculating([1], 384, method="ngram", runner="V1")
+    assert idle.ms == pytest.approx(3.887 + 4.17)
+    assert idle.measured
+    four = fitted.speculating([1] * 4, 384, method="ngram", runner="V1")
+    assert four.ms == pytest.approx(6.32 + 3.2)
+    drafting = fitted.speculating([6], 384, method="ngram", runner="V1")
+    assert drafting.ms == pytest.approx(8.968 + 2.9)
+    assert "trial of 1 x 6" in drafting.why
+
+
+def test_one_streams_step_stands_whatever_its_base_was_taken_for() -> None:
+    # The trial took T(6) by concurrency, 8.97; a prefix measured later says 7: the step is as measured.
+    fitted = model(mode(1, 6, 2.9, 8.968), mode(1, 1, 4.0, 3.887), prefixes={6: 7.0})
+    assert fitted.speculating([6], 384, method="ngram", runner="V1").ms == pytest.approx(8.968 + 2.9)
+
+
+def test_between_measured_sizes_it_is_interpolated_and_the_interval_holds_a_ratio() -> None:
+    fitted = model(mode(1, 1, 4.0, 3.887), mode(4, 1, 3.0, 6.32))
+    two = fitted.speculating([1, 1], 384, method="ngram", runner="V1")
+    assert two.ms == pytest.approx(4.878 + 4.0 - 1 / 3)
+    sixteen = fitted.speculating([1] * 16, 384, method="ngram", runner="V1")
+    assert sixteen.ms == pytest.approx(12.163 + 3.0)
+    assert sixteen.high >= 12.163 * (1 + 3.0 / 6.32)
+    assert not sixteen.measured
+
+
+def test_the_kind_of_step_decides() -> None:
+    fitted = model(mode(1, 1, 4.0, 3.887), mode(1, 4, 2.0, 6.32))
+    assert fitted.speculating([1] * 4, 384, method="ngram", runner="V1").ms == pytest.approx(6.32 + 4.0)
+    assert fitted.speculating([4], 384, method="ngram", runner="V1").ms == pytest.approx(6.32 + 2.0)
+
+
+def test_the_other_kind_stands_in_with_a_wide_interval() -> None:
+    found = model(mode(1, 1, 4.0, 3.887)).speculating([4], 384, method="ngram", runner="V1")
+    own = model(mode(1, 1, 4.0, 3.887), mode(1, 4, 4.0, 6.32)).speculating([4], 384, method="ngram", runner="V1")
+    assert found.ms == pytest.approx(6.32 + 4.0)
+    assert found.high - found.low > 2 * (own.high - own.low)
+    assert "other kind of step" in found.why
+
+
+def test_another_method_or_runner_is_another_mode() -> None:
+    fitted = model(mode(1, 1, 4.0, 3.887), mode(1, 1, 0.5, 3.887, runner="V2"), mode(1, 1, 9.0, 3.887, method="suffix"))
+    found = [
+        fitted.speculating([1], 384, method=method, runner=runner).ms - 3.887
+        for method, runner in (("ngram", "V1"), ("ngram", "V2"), ("suffix", "V1"))
+    ]
+    assert found == pytest.approx([4.0, 0.5, 9.0])
+
+
+def test_the_library_answers_where_nothing_was_measured_and_says_so() -> None:
+    idle = model().speculating([1], 384, method="ngram", runner="V1")
+    assert "library" in idle.why
+    assert not idle.measured
+    assert idle.low <= 3.887 + 4.17 <= idle.high  # the H200's own, in process
+    assert idle.high > 1.3 * idle.low
+
+
+def test_a_method_nobody_measured_is_an_error_with_the_way_out() -> None:
+    with pytest.raises(UsageError, match=r"what medusa adds .* null-draft arm .* --add-trial"):
+        model().speculating([4], 384, method="medusa", runner=None)
+
+
+def test_additive_is_the_form_that_tells_held_out_cells_best() -> None:
+    errors = judge(CELLS)
+    assert errors["additive"]["mean"] <= min(errors[form]["mean"] for form in ("constant", "ratio", "floor"))
+    # A floor beneath it does not help by more than a point.
+    assert errors["additive"]["mean"] - errors["both"]["mean"] < 1
+    assert errors["additive"]["median"] < 4
+
+
+def test_k_5_is_told_from_null_draft_and_k_3() -> None:
+    # One H200, in process. Modes: idle steps, and k = 3 at 1, 2 and 4 streams; judged: steps of the k = 5 arms, whose
+    # requests draft 5 tokens with chance c, else none. Drafting modes are benchmarks/mode_form.py's.
+    modes = [mode(1, 1, 4.17, 3.887), mode(2, 1, 2.96, 4.878), mode(4, 1, 3.21, 6.32)]
+    modes += [mode(1, 4, 1.99, 6.32), mode(2, 4, 3.29, 8.968), mode(4, 4, 3.68, 11.93)]
+    fitted = model(*modes)
+    for batch, coverage, ms in ((1, 0.73, 10.83), (2, 0.71, 13.88), (4, 0.70, 16.99)):
+        found = fitted.expected(np.array([1 - coverage, 0, 0, 0, 0, coverage]), batch, 384, method=("ngram", "V1"))
+        assert found.low <= ms <= found.high
+        assert found.ms == pytest.approx(ms, rel=0.06)
+
+
+def test_an_idle_mode_between_two_measured_ones_lies_in_the_interval() -> None:
+    found = model(mode(1, 1, 4.17, 3.887), mode(4, 1, 3.21, 6.32)).speculating([1, 1], 384, method="ngram", runner="V1")
+    assert found.low <= 7.84 <= found.high
+    assert found.ms == pytest.approx(7.84, rel=0.12)

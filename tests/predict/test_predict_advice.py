@@ -1,0 +1,121 @@
+"""What a prediction advises: the verdict, the arms worth a reload, k by batch size, and what a finished arm implies."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftworth.predict.advice import reloads, verdict
+from draftworth.predict.base import Limit, Parts, Predicted, Range
+from draftworth.predict.implied import geometric, implied, length_of
+from draftworth.predict.schedule import per_batch_size, ranges
+
+
+def told(
+    k: int,
+    concurrency: int,
+    speed: float,
+    *,
+    width: float = 0.05,
+    window: tuple[int, int] = (2, 4),
+    limit: Limit = "nothing",
+) -> Predicted:
+    return Predicted(
+        k=k,
+        min=window[0],
+        max=window[1],
+        concurrency=concurrency,
+        length_per_step=1.3,
+        coverage=0.4,
+        length_per_drafting_step=1.75,
+        acceptance_rate=0.25,
+        speed_up=Range(value=speed, low=speed - width, high=speed + width),
+        tpot_ratio=Range(value=1 / speed, low=1 / (speed + width), high=1 / (speed - width)),
+        parts=Parts(base_ms=4.0, verify_ms=1.0, mode_ms=2.0),
+        break_even_length=2.4,
+        limit=limit if speed <= 1 else "nothing",
+    )
+
+
+def test_none_pays_and_how_far_the_nearest_is() -> None:
+    said = verdict([told(1, 1, 0.95, limit="acceptance"), told(5, 1, 0.8, limit="verification")])
+    assert said.startswith("None of them pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
+    assert "5.0% slower" in said
+    assert "an acceptance length of 2.40 is needed, and it has 1.75." in said
+    assert reloads([told(1, 1, 0.95)], "vllm-ngram-v1", 1800.0) == ()
+
+
+def test_the_best_is_named_with_where_it_does_not_pay() -> None:
+    said = verdict([told(3, 1, 1.4), told(3, 8, 0.9, limit="engine mode"), told(1, 1, 1.2)])
+    assert said == (
+        "K = 3 (n-grams of 2 to 4) is predicted 1.40 times as fast (1.35 to 1.45) at 1 at a time; "
+        "nothing pays at 8 at a time."
+    )
+    assert "a trial decides" in verdict([told(3, 1, 1.02)])
+
+
+def test_reloads_are_few_different_and_priced() -> None:
+    found = reloads(
+        [
+            told(3, 1, 1.4),
+            told(3, 1, 1.39, window=(2, 3)),
+            told(5, 4, 1.3),
+            told(8, 1, 1.25),
+            told(2, 1, 1.2),
+            told(1, 1, 0.9),
+        ],
+        "vllm-ngram-v1",
+        1800.0,
+    )
+    assert [one.k for one in found] == [3, 5, 8]
+    assert found[0].speculative_config == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_min": 2,
+        "prompt_lookup_max": 4,
+    }
+    assert found[1].at == 4
+    assert {one.seconds for one in found} == {3600.0}  # there and back
+    assert reloads([told(3, 1, 1.4)], "vllm-ngram-v1", None)[0].seconds is None
+
+
+def test_k_by_batch_size_is_vllms_table() -> None:
+    table = per_batch_size(
+        [told(5, 1, 1.5), told(1, 1, 1.2), told(5, 4, 0.9), told(1, 4, 1.1), told(5, 16, 0.7), told(1, 16, 0.8)]
+    )
+    assert table is not None
+    assert table.table == ((1, 2, 5), (3, 8, 1), (9, 1_000_000, 0))
+    assert per_batch_size([told(5, 1, 0.9)]) is None
+
+
+@given(st.dictionaries(st.integers(1, 512), st.integers(0, 8), min_size=1, max_size=12))
+def test_ranges_cover_every_batch_size_once_and_keep_what_was_predicted(k_at: dict[int, int]) -> None:
+    found = ranges(k_at)
+    assert found[0][0] == 1
+    for (_, last, k), (first, _, other) in pairwise(found):
+        assert (first, other != k) == (last + 1, True)
+    for size, k in k_at.items():
+        assert [value for first, last, value in found if first <= size <= last] == [k]
+
+
+def test_what_an_arm_implies_by_hand() -> None:
+    # 10 ms without, 12 ms with; half of the steps draft 2 and 0.5 and 0.3 of those are accepted; T(3) = 1.5.
+    found = implied(10.0, 12.0, (0.5, 0.3), 0.5, (1.0, 1.2, 1.5))
+    assert found.tokens_per_step == pytest.approx(1.4)
+    assert found.step_ms == pytest.approx(16.8)
+    assert found.verify_cost == pytest.approx(1.25)
+    assert found.mode_ms == pytest.approx(4.3)
+    assert found.break_even_length == pytest.approx(1 + 0.68 / 0.5)
+    assert found.if_mode == pytest.approx((10 * 1.25 / (11 + 4.3), 10 / 12))
+    growth = 0.68 / 0.25
+    assert found.if_verify == pytest.approx((1.25 / (1 + growth * 0.1), 10 / 12))
+
+
+@given(st.floats(0.2, 0.9), st.floats(0.05, 0.19), st.integers(2, 8))
+def test_interpolated_survival_has_the_ends_that_were_reported(first: float, last: float, k: int) -> None:
+    found = geometric(first, last, k)
+    assert (len(found), found[0]) == (k, first)
+    assert found[-1] == pytest.approx(last)
+    assert list(found) == sorted(found, reverse=True)
+    assert length_of(found) == pytest.approx(1 + sum(found))
