@@ -57,7 +57,7 @@ bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python benchmarks/tool_overhead.py
 	$(BIN)/python benchmarks/engine_start.py
 	$(BIN)/python benchmarks/client_overhead.py
-	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/interval_coverage.py
 	$(BIN)/python benchmarks/log_reading.py
 
 clean: ## remove what make made here (engines and trials are kept)

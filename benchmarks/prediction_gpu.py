@@ -5,9 +5,9 @@ trials between servers that run already: the same requests to the baseline and t
 8 at a time. Arms of synthetic acceptance are measured at several lengths in one start: their rates are changed in the
 running worker (`--worker-extension-cls`, vLLM's development endpoint `/collective_rpc`), which changes nothing else.
 
-    python benchmarks/prediction_gpu.py --wave smol --model SmolLM2-135M-Instruct --questions FILE --out OUT
-    python benchmarks/prediction_gpu.py --wave moe-a …
-    python benchmarks/prediction_gpu.py --wave moe-b …
+    python -m benchmarks.prediction_gpu --wave smol --model SmolLM2-135M-Instruct --questions FILE --out OUT
+    python -m benchmarks.prediction_gpu --wave moe-a …
+    python -m benchmarks.prediction_gpu --wave moe-b …
 
 The records land in OUT/<wave>/; benchmarks/prediction.py reads what is kept of them in benchmarks/data/.
 """
@@ -21,11 +21,12 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from moe_trial import model_folder
+from benchmarks.moe_trial import model_folder
 
 HERE = Path(__file__).resolve().parent
 LENGTH = "rejection_sample_method", "synthetic_acceptance_length"
@@ -100,9 +101,10 @@ LOADS = ((1, 6), (4, 16), (8, 24))
 """Of the mixture of experts: concurrency, and how many requests; a trial each, so that counters belong to one load."""
 
 
-def start(server: Server, model: Path, folder: Path, *, moe: bool) -> "subprocess.Popen[bytes]":
-    """Start one server; it logs into the folder."""
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+def start(server: Server, model: Path, folder: Path, cores: str, *, moe: bool) -> "subprocess.Popen[bytes]":
+    """Start one server on cores of its own; it logs into the folder."""
+    command = ["taskset", "-c", cores, sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(model)]
     command += ["--served-model-name", "target", "--dtype", "bfloat16", "--max-model-len", "4096"]
     command += ["--host", "127.0.0.1", "--port", str(server.port), "--gpu-memory-utilization", "0.1"]
     # Several servers share a GPU and start at once: profiling free memory would see the neighbours.
@@ -117,21 +119,35 @@ def start(server: Server, model: Path, folder: Path, *, moe: bool) -> "subproces
         command += ["--speculative-config", json.dumps(server.speculation)]
     if server.lengths:
         command += ["--worker-extension-cls", "synthetic_rates.Rates"]
-        env |= {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join([str(HERE / "extension"), env.get("PYTHONPATH", "")])}
+        path = os.pathsep.join([str(HERE / "extension"), env.get("PYTHONPATH", "")])
+        env |= {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": path}
     with (folder / f"{server.name}.log").open("wb") as log:
         return subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def shares(servers: int) -> list[str]:
+    """Return cores for each server and, last, for the client: no step of one waits for another's."""
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // (servers + 1))
+    return [",".join(map(str, cores[at * each : (at + 1) * each])) for at in range(servers + 1)]
+
+
+def answers(server: Server) -> bool:
+    """Return whether something answers where a server is to be."""
+    try:
+        with urllib.request.urlopen(f"{server.url}/health", timeout=2) as answer:  # noqa: S310 - http
+            return bool(answer.status == 200)  # noqa: PLR2004 - OK
+    except OSError:
+        return False
 
 
 def healthy(server: Server, process: "subprocess.Popen[bytes]", seconds: float) -> bool:
     """Wait until a server answers; False where it ended or needs longer."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{server.url}/health", timeout=2) as answer:  # noqa: S310 - http
-                if answer.status == 200:  # noqa: PLR2004 - OK
-                    return True
-        except OSError:
-            time.sleep(0.5)
+        if answers(server):
+            return True
+        time.sleep(0.5)
     return False
 
 
@@ -204,7 +220,7 @@ def measure_moe(baseline: Server, arm: Server, questions: Path, folder: Path, *,
             arm = replace(arm, speculation={**(arm.speculation or {}), LENGTH[1]: length})
         for load, prompts in LOADS:
             workload: dict[str, object] = {"source": str(questions), "limit": prompts, "max_tokens": 96}
-            workload |= {"concurrency": load, "ignore_eos": True, "temperature": 1.0, "first_turn_only": True}
+            workload |= {"concurrency": load, "ignore_eos": True, "first_turn_only": True}
             suffix = f"-{length:g}" if arm.lengths else ""
             trial(folder, f"{arm.name}{suffix}-{load}", (baseline, arm), workload, suffix=suffix)
 
@@ -219,21 +235,23 @@ def main() -> int:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--start-seconds", type=float, default=240)
+    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of the servers; default: the engine's own")
     args = parser.parse_args()
+    if args.threads:
+        os.environ["OMP_NUM_THREADS"] = str(args.threads)
     servers, moe = WAVES[args.wave], args.wave.startswith("moe")
     folder = args.out / args.wave
     folder.mkdir(parents=True, exist_ok=True)
     model = model_folder(args.model, Path("/tmp/moe-model")) if moe else args.model  # noqa: S108 - the machine is lent
     began = time.monotonic()
-    processes = [
-        start(
-            one,
-            model,
-            folder,
-            moe=moe,
-        )
-        for one in servers
-    ]
+    taken = [one.url for one in servers if answers(one)]
+    if taken:
+        print(f"already serving at {', '.join(taken)}: end it first", flush=True)
+        return 1
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `timeout` leaves no server behind
+    *own, rest = shares(len(servers))
+    os.sched_setaffinity(0, [int(core) for core in rest.split(",")])
+    processes = [start(one, model, folder, cores, moe=moe) for one, cores in zip(servers, own, strict=True)]
     try:
         for one, process in zip(servers, processes, strict=True):
             if not healthy(one, process, args.start_seconds):
@@ -246,7 +264,9 @@ def main() -> int:
         pairs = [(servers[0], servers[1]), (servers[2], servers[3])]
         threads = [
             threading.Thread(
-                target=measure_moe, args=(base, arm, args.questions, folder), kwargs={"probing": 35 if args.wave == "moe-a" and at == 0 else 0}
+                target=measure_moe,
+                args=(base, arm, args.questions, folder),
+                kwargs={"probing": 35 if args.wave == "moe-a" and at == 0 else 0},
             )
             for at, (base, arm) in enumerate(pairs)
         ]
@@ -257,7 +277,8 @@ def main() -> int:
         return 0
     finally:
         for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ class StairServer(FakeServer):
         most: int = 1000,
         foreign_every: int = 0,
         prefill: float = 1.0,
+        piecewise_ms: float = 0.0,
         **more: Any,
     ) -> None:
         super().__init__(script or Script(prefix_cache=True, tokenize=True), **more)
@@ -41,6 +42,7 @@ class StairServer(FakeServer):
         self.tells = tells
         self.foreign_every = foreign_every
         self.prefill = prefill
+        self.piecewise_ms = piecewise_ms
         self.blocks: set[tuple[int, ...]] = set()
         self.computed: list[tuple[int, int]] = []
         self._slots = asyncio.Semaphore(most)
@@ -59,7 +61,9 @@ class StairServer(FakeServer):
         async with self._slots:
             engine.running += 1
             try:
-                due = arrived + (OVERHEAD_MS + self.prefill * step(len(answer.prompt) - cached)) / 1000
+                new = len(answer.prompt) - cached
+                mode = self.piecewise_ms if new > 1 else 0.0  # one token is a decode step and runs as a full graph
+                due = arrived + (OVERHEAD_MS + mode + self.prefill * step(new)) / 1000
                 for at, token in enumerate(answer.out):
                     await asyncio.sleep(due - time.monotonic())
                     engine.step(1, 0.01, first=at == 0)

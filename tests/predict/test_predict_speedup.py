@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from draftworth.costs.base import Estimate
 from draftworth.drafters.base import Setting
 from draftworth.drafters.counts import SettingCounts, Tally
+from draftworth.predict.base import Predicted
 from draftworth.predict.heads import needed
 from draftworth.predict.speedup import Steps, break_even, predict_one, steps_per_token
 
@@ -52,7 +53,7 @@ def counts(joint: list[list[int]], emitted: int) -> SettingCounts:
     return SettingCounts(Setting(k, 2, 4), Tally(np.array(joint), emitted, k), {}, {}, None, None)
 
 
-def one(found: SettingCounts, batch: int, model: Stairs | None = None, steps: Steps | None = None):  # noqa: ANN201 - tests only
+def one(found: SettingCounts, batch: int, model: Stairs | None = None, steps: Steps | None = None) -> Predicted:
     model = model or Stairs()
     total = found.total
     base = model.expected(np.ones(1), batch, 100)

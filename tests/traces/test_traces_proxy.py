@@ -415,9 +415,9 @@ def test_too_much_at_once_is_counted_and_recording_goes_on_behind_it(tmp_path: P
                 assert proxy.tap.lost >= 1
             finally:
                 os.kill(proxy._child.pid, signal.SIGCONT)
-            async with asyncio.timeout(10):
-                while proxy.tap._transport.get_write_buffer_size():  # type: ignore[union-attr]
-                    await asyncio.sleep(0.02)
+            queue = proxy.tap._transport
+            assert queue is not None
+            await until(lambda: not queue.get_write_buffer_size(), 10)
             before = proxy.recording.rows
             writer.write(post(CHAT, body, close=False))
             await reader.readuntil(b"\r\n0\r\n\r\n")

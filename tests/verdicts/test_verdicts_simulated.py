@@ -1,7 +1,7 @@
 """Trials with a known truth: do the intervals cover it, and how often does a verdict call a difference that is none?
 
-The simulation is benchmarks/coverage.py, which calls the code of real verdicts. Seeds are fixed, so a test that passes
-passes again.
+The simulation is benchmarks/interval_coverage.py, which calls the code of real verdicts. Seeds are fixed, so a test
+that passes passes again.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 import pytest
-from benchmarks.coverage import (
+from benchmarks.interval_coverage import (
     RESTART_SDS,
     STARTS,
     Cell,

@@ -9,13 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
+    from draftworth.bench.base import Access
     from draftworth.costs.base import Costs
     from draftworth.drafters.base import Drafter, Setting
     from draftworth.drafters.replay import Replayed
     from draftworth.predict.base import Prediction
+
+_PROBE_S = 90.0
+"""Seconds a probe takes at most where a URL is given."""
 
 
 def predict(
@@ -65,6 +70,9 @@ def predict(
         Parameter(negative="", help="With --check: what an arm's server was started with, `ARM=JSON`. Repeatable."),
     ] = None,
     top: Annotated[int, Parameter(help="Rows of the table at each load.")] = 10,
+    api_key_env: ApiKeyEnv = None,
+    header: Headers = None,
+    ca_file: CaFile = None,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
     ] = False,
@@ -76,6 +84,7 @@ def predict(
     Exits 0 when predicted, 1 for wrong input.
     """
     from draftworth.cli.settings import chosen_drafter, chosen_settings, whole_numbers  # noqa: PLC0415 - lazy
+    from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
     from draftworth.predict.whole import predicted  # noqa: PLC0415 - lazy
 
     if check:
@@ -88,8 +97,8 @@ def predict(
         raise UsageError("which trace? `draftworth trace record` makes one")
     if (costs is None) == (url is None):
         raise UsageError("what does a step cost? Give --costs FILE (from `draftworth probe`) or --url URL, one of them")
-    if not 0 <= draft_share:
-        raise UsageError(f"--draft-share: must be at least 0, not {draft_share:g}")
+    if not 0 <= draft_share <= 1:
+        raise UsageError(f"--draft-share: must be from 0 to 1, not {draft_share:g}")
     loads = whole_numbers("--concurrency", concurrency) or []
     if any(load < 1 for load in loads):
         raise UsageError(f"--concurrency: must be at least 1, not {concurrency}")
@@ -99,21 +108,30 @@ def predict(
     chosen = chosen_drafter(drafter)
     named = any(value is not None for value in (k, min, max, set))
     settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid or not named)
-    known = _costs(costs, url, loads)
+    access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
+    known = _costs(costs, url, access, loads, settings)
     replayed = _replayed(trace, chosen, settings, loads, max_model_len, tokenizer=tokenizer, model=model)
     prediction = predicted(trace, chosen, replayed, known, context=context, draft_share=draft_share if heads else None)
     _show(prediction, top=top, as_json=as_json)
     return 0
 
 
-def _costs(file: Path | None, url: str | None, loads: Sequence[int]) -> "Costs":
+def _costs(
+    file: Path | None, url: str | None, access: "Access", loads: Sequence[int], settings: Sequence["Setting"]
+) -> "Costs":
     if file is not None:
         from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
 
         return load_costs(file)
-    from draftworth.cli.probe import probed  # noqa: PLC0415 - lazy
+    from draftworth.cli.probe import measured  # noqa: PLC0415 - lazy
+    from draftworth.costs.probe import Options  # noqa: PLC0415 - lazy
+    from draftworth.costs.subject import subject  # noqa: PLC0415 - lazy
 
-    return probed(str(url), loads)
+    # As many tokens as a step of the longest drafts carries, in doublings: T is a staircase with wide treads up there.
+    most = max(loads) * (1 + max(one.k for one in settings))
+    sizes = {1, 2, *loads, *(2**at for at in range(most.bit_length()))}
+    options = Options(concurrency=tuple(sorted(sizes)), budget_s=_PROBE_S)
+    return measured(subject(str(url), access=access), options)
 
 
 def _replayed(

@@ -95,7 +95,7 @@ def probe(
             log=log,
             token_timeout_s=token_timeout,
         )
-        costs = _measured(found, options)
+        costs = measured(found, options)
     for trial in add_trial or ():
         costs = _with_trial(costs, trial)
     return _written(costs, out, as_json=as_json)
@@ -153,7 +153,7 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
     return found
 
 
-def _measured(found: "Subject", options: "Options") -> "Costs":
+def measured(found: "Subject", options: "Options") -> "Costs":
     """Measure, with progress on a terminal."""
     from draftworth.costs.probe import probe as measure  # noqa: PLC0415 - lazy
 

@@ -1,11 +1,9 @@
 """`draftworth replay`: the acceptance a drafter's settings would have had on recorded traffic."""
 
 import json
-import math
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +13,6 @@ from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
     from draftworth.drafters.base import Drafter, Setting
-
-_MOST = 1_000_000
-"""Beyond any draft or n-gram; what is larger is a typing error."""
 
 
 def replay(
@@ -63,6 +58,8 @@ def replay(
 
     Exits 0 when replayed, 1 for wrong input.
     """
+    from draftworth.cli.settings import chosen_drafter, chosen_settings  # noqa: PLC0415 - lazy
+
     if list:
         return _list(as_json=as_json)
     if trace is None:
@@ -75,8 +72,8 @@ def replay(
     ):
         if value is not None and value < 1:
             raise UsageError(f"--{name}: must be at least 1, not {value}")
-    chosen = _drafter(drafter)
-    settings = _settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid)
+    chosen = chosen_drafter(drafter)
+    settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid)
     return _replay(
         trace,
         chosen,
@@ -108,6 +105,7 @@ def _replay(
     top: int,
     as_json: bool,
 ) -> int:
+    from draftworth.cli.settings import replay_progress  # noqa: PLC0415 - lazy
     from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
     from draftworth.drafters.remarks import remarks  # noqa: PLC0415 - lazy
     from draftworth.drafters.replay import replay as replay_trace  # noqa: PLC0415 - lazy
@@ -118,7 +116,7 @@ def _replay(
     limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary)
     whole = open_trace(path, tokenizer=tokenizer, model=model, arm=arm)
     some = OfCategories(whole, categories) if categories else None
-    with _progress(whole.requests, len(settings)) as tell:
+    with replay_progress(whole.requests, len(settings)) as tell:
         replayed = replay_trace(some or whole, drafter, settings, limits, progress=tell)
     found = remarks(replayed, drafter, limits)
     others = some.others if some else 0
@@ -144,75 +142,3 @@ def _list(*, as_json: bool) -> int:
             print("\n".join(drafter_lines(every)))
         sys.stdout.flush()
     return 0
-
-
-def _drafter(name: str | None) -> "Drafter":
-    from draftworth.drafters import CHOICES, drafter  # noqa: PLC0415 - lazy
-
-    if name is None:
-        raise UsageError(f"--drafter: which one? {', '.join(CHOICES)}")
-    return drafter(name)
-
-
-def _settings(
-    drafter: "Drafter", *, k: str | None, shortest: str | None, longest: str | None, more: Sequence[str], grid: bool
-) -> Sequence["Setting"]:
-    """Return the settings that flags ask for."""
-    if grid:
-        if k or shortest or longest or more:
-            raise UsageError("--grid takes the settings worth trying; leave out --k, --min, --max and --set, or --grid")
-        return drafter.grid()
-    named: dict[str, list[float]] = {}
-    for text in more:
-        name, equals, values = text.partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--set: must be like name=1,2, not {text!r}")
-        named[name.strip()] = _numbers(f"--set {name.strip()}", values)
-    return drafter.settings(
-        k=_whole("--k", k), min=_whole("--min", shortest), max=_whole("--max", longest), more=named or None
-    )
-
-
-def _whole(flag: str, text: str | None) -> list[int] | None:
-    """Return the whole numbers of `1,2,5`, each once."""
-    if text is None:
-        return None
-    try:
-        found = [*dict.fromkeys(int(part) for part in text.split(","))]
-    except ValueError:
-        raise UsageError(f"{flag}: must be whole numbers like 1,2,5, not {text!r}") from None
-    for one in found:
-        if not 1 <= one <= _MOST:
-            raise UsageError(f"{flag}: must be from 1 to {_MOST:,}, not {one}")
-    return found
-
-
-def _numbers(flag: str, text: str) -> list[float]:
-    """Return the numbers of `0.1,0.5`, each once."""
-    try:
-        found = [float(part) for part in text.split(",")]
-    except ValueError:
-        found = []
-    if not found or not all(map(math.isfinite, found)):
-        raise UsageError(f"{flag}: must be numbers like 0.1,0.5, not {text!r}")
-    return [*dict.fromkeys(found)]
-
-
-@contextmanager
-def _progress(total: int | None, settings: int) -> Iterator[Callable[[int, int], None]]:
-    """Show how far a trace is replayed. Yields what takes the requests and tokens read so far."""
-    from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
-
-    began = time.monotonic()
-    with Progress(sys.stderr, kinds=["replay"]) as progress:
-        progress.step(f"replay {settings} setting{'s' * (settings != 1)}")
-
-        def tell(requests: int, tokens: int) -> None:
-            rate = tokens / max(time.monotonic() - began, 1e-9)
-            said = f"requests; {tokens:,} tokens, {rate:,.0f} tokens/s"
-            if total:
-                progress.count(requests, total, said)
-            else:
-                progress.now(f"{requests:,} {said}")
-
-        yield tell

@@ -14,8 +14,8 @@ from draftworth.models import Frozen
 SCHEMA_VERSION = 1
 
 How = Literal["concurrency", "prefix", "arm", "paper"]
-"""`concurrency`: B streams of one token each; `prefix`: a cached prefix and n new tokens with one token out; `arm`: from
-the TPOT of an arm of a trial; `paper`: from a model's shape and a GPU's data sheet."""
+"""`concurrency`: B streams of one token each; `prefix`: a cached prefix and n new tokens with one token out; `arm`:
+from the TPOT of an arm of a trial; `paper`: from a model's shape and a GPU's data sheet."""
 
 
 class StepCost(Frozen):

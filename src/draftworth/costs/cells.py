@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from draftworth.costs.base import How, StepCost
+from draftworth.costs.prefix import REFERENCE
 from draftworth.costs.repeats import FEWEST, median_interval
 from draftworth.errors import UsageError
 
@@ -38,8 +39,8 @@ def cells(
 ) -> list[Cell]:
     """Return the cells, those first that others build on.
 
-    Each context has one stream, and as many as there are prefixes at a time, asked for or not. One new token behind a
-    prefix is no cell: it is what the others are differences against.
+    Each context has one stream, and where there are prefixes two for each of those at a time, asked for or not. Two new
+    tokens behind a prefix are no cell: they are what the others are differences against; nor is one, a decode step.
 
     Raises:
         UsageError: a value is below 1.
@@ -54,10 +55,10 @@ def cells(
             raise UsageError(f"--{name}: must be whole numbers of at least 1, like 1,2,4")
     found: list[Cell] = []
     for context in dict.fromkeys(contexts):
-        more = sorted({n for n in tokens if n > 1})
+        more = sorted({n for n in tokens if n > REFERENCE})
         found += [
             Cell("concurrency", context, batch, 1)
-            for batch in sorted({1, *concurrency, *(prefix_batch if more else ())})
+            for batch in sorted({1, *concurrency, *(REFERENCE * at for at in prefix_batch if more)})
         ]
         found += [Cell("prefix", context, batch, n) for batch in sorted(set(prefix_batch)) for n in more]
     return found
@@ -75,7 +76,7 @@ class Results:
     """What was measured.
 
     Attributes:
-        values: cell to the milliseconds of each round: of a step; of `prefix`, beyond what one new token took.
+        values: cell to the milliseconds of each round: of a step; of `prefix`, beyond what two new tokens took.
         failures: cell to why it could not be measured, the latest reason.
         disturbed: measurements that others' requests fell into, and that are not kept.
     """
@@ -91,12 +92,12 @@ class Results:
     def steps(self, cell: Cell) -> Mapping[int, float]:
         """Return the milliseconds of a step, by round, of rounds in which all that it takes was measured.
 
-        A cell of `prefix` is T(B, 1) by concurrency and what n new tokens took longer than one, of the same round.
+        A cell of `prefix` is T(2 B, 1) by concurrency and what n new tokens took longer than two, of the same round.
         """
         own = self.values.get(cell, {})
         if cell.how == "concurrency":
             return own
-        base = self.values.get(Cell("concurrency", cell.context, cell.batch, 1), {})
+        base = self.values.get(Cell("concurrency", cell.context, REFERENCE * cell.batch, 1), {})
         return {number: base[number] + more for number, more in own.items() if number in base}
 
     def points(self, of: Sequence[Cell]) -> tuple[StepCost, ...]:
@@ -149,8 +150,8 @@ def biases(points: Sequence[StepCost]) -> list[str]:
         )
     if any(how == "prefix" for how, _ in hows):
         found.append(
-            "prefix: T(B, n) = T(B, 1) by concurrency + time to the first token at n less that at 1, of one round; n "
-            "new tokens run as a prefill, where an engine may use piecewise instead of full CUDA graphs"
+            "prefix: T(B, n) = T(2 B, 1) by concurrency + time to the first token at n less that at 2, of one round: "
+            "two tokens are taken to cost what two streams do, and what a prefill costs beyond a decode step cancels"
         )
     if ("prefix", True) in hows:
         found.append("prefix, several at a time: the server may spread them over more than one step (too dear)")

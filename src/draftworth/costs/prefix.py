@@ -2,7 +2,9 @@
 
 A verification step of a draft of n - 1 tokens and the prefill of n new tokens behind a cached prefix compute the same:
 n positions of one sequence over its KV cache, with the experts that n consecutive tokens ask for. What is timed is the
-time to the first token, whose constant part (HTTP, scheduling, sampling) cancels in the difference against n = 1.
+time to the first token, whose constant part (HTTP, scheduling, sampling, and what a prefill's own graphs cost) cancels
+in the difference against two new tokens. Not against one: one new token runs as a decode step, as a full CUDA graph
+where more run piecewise, and on an H200 that alone was four times the step (docs/costs.md).
 """
 
 from collections.abc import Sequence
@@ -18,7 +20,9 @@ from draftworth.errors import MeasureError
 GRAIN = 64
 """Cached lengths are multiples of this: of the usual block sizes (16, 32, 64), so that whole blocks are cached."""
 SHOTS = 5
-"""Pairs of requests of one repeat, of n new tokens and of one."""
+"""Pairs of requests of one repeat, of n new tokens and of `REFERENCE`."""
+REFERENCE = 2
+"""New tokens that the others are differences against: the fewest that run as a prefill."""
 
 
 def cached_length(context: int) -> int:
@@ -31,7 +35,7 @@ class Shot:
     """One repeat of one cell.
 
     Attributes:
-        more_ms: what n new tokens took longer to the first token than one, of the medians over the pairs; of several
+        more_ms: what n new tokens took longer to the first token than two, of the medians over the pairs; of several
             requests at a time, to the last one's first token.
         cached: prompt tokens from the prefix cache that each request told, None where the server does not tell.
     """
@@ -59,7 +63,7 @@ async def fill(target: Target, prefixes: Sequence[Sequence[int]]) -> None:
 async def shoot(
     target: Target, prefixes: Sequence[Sequence[int]], tokens: int, passages: Passages, *, shots: int = SHOTS
 ) -> Shot:
-    """Send each prefix with `tokens` new ones and with one new one behind it, for one token, `shots` times each.
+    """Send each prefix with `tokens` new ones and with two new ones behind it, for one token, `shots` times each.
 
     The two alternate, each first in every other pair, so that what drifts cancels. New tokens begin with another one
     each time: nothing of them is in the cache.
@@ -79,7 +83,7 @@ async def shoot(
     async with Client(target.base_url, target.access) as client:
         for number in range(2 * shots):
             long = (number + number // 2) % 2  # 0 1, 1 0, 0 1, …
-            new = tokens if long else 1
+            new = tokens if long else REFERENCE
             found = await at_once(client, target, [(*ids, *passages.fresh(new)) for ids in prefixes], 1)
             read = {one.usage.prompt_tokens for one in found if one.usage is not None} - {None}
             if read - {len(prefixes[0]) + new}:

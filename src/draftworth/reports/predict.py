@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from draftworth.predict.advice import describe
 from draftworth.predict.base import Checked, Predicted, Prediction, Range, Reload
-from draftworth.reports.words import NONE, cell, number, plural, share
-from draftworth.reports.words import aligned as table
+from draftworth.reports.words import NONE, aligned, cell, number, plural, share
 
 
 def lines(prediction: Prediction, *, most: int = 10) -> list[str]:
@@ -81,7 +80,7 @@ def _at(load: int, predicted: Sequence[Predicted], most: int) -> list[str]:
         if len(ranked) > most
         else []
     )
-    return [said, *table(rows), *more]
+    return [said, *aligned(rows), *more]
 
 
 def _needed(one: Predicted) -> str:
@@ -122,7 +121,7 @@ def _heads(prediction: Prediction) -> list[str]:
         )
         for one in prediction.heads
     ]
-    return ["A head or draft model that does not exist yet must reach:", *table(rows), ""]
+    return ["A head or draft model that does not exist yet must reach:", *aligned(rows), ""]
 
 
 def check_lines(checked: Checked) -> list[str]:
@@ -140,13 +139,13 @@ def check_lines(checked: Checked) -> list[str]:
         )
         for one in checked.cells
     ]
-    found = table(rows) if checked.cells else []
+    found = aligned(rows) if checked.cells else []
     found += [f"left out: {text}" for text in checked.left_out]
     if checked.cells:
         middle, high = checked.median_error or 0.0, checked.p95_error or 0.0
-        found += [
-            "",
+        found.append("")
+        found.append(
             f"{plural(len(checked.cells), 'cell')}: median absolute error {middle:.1%}, 95th percentile {high:.1%}, "
-            f"{plural(checked.wrong_signs, 'wrong sign')} where the measured interval excludes 1",
-        ]
+            f"{plural(checked.wrong_signs, 'wrong sign')} where the measured interval excludes 1"
+        )
     return found

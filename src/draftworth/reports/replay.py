@@ -7,7 +7,7 @@ from draftworth.drafters.base import Drafter, Limits, Setting
 from draftworth.drafters.counts import SettingCounts, Tally
 from draftworth.drafters.replay import Replayed
 from draftworth.findings import Finding
-from draftworth.reports.words import NONE, cell, mean, number, percent, plural, share
+from draftworth.reports.words import NONE, aligned, cell, mean, number, percent, plural, share
 
 SCHEMA_VERSION = 1
 _MOST_PARTS = 12
@@ -181,7 +181,7 @@ def _table(shown: Sequence[SettingCounts], every: Sequence[SettingCounts]) -> li
                 mean(total.length_per_step, one.low, one.high),
             )
         )
-    return [*_aligned(rows), *_in_all(settings, names)]
+    return [*aligned(rows), *_in_all(settings, names)]
 
 
 def _columns(settings: Sequence[Setting]) -> list[str]:
@@ -225,7 +225,7 @@ def _parts(best: SettingCounts, columns: Sequence[str]) -> list[str]:
         return []
     more = len(best.by_category) - _MOST_PARTS
     rest = [f"  {plural(more, 'smaller category', 'smaller categories')} not shown: --json"] if more > 0 else []
-    return [*_aligned(rows), *rest, ""]
+    return [*aligned(rows), *rest, ""]
 
 
 def _by_position(total: Tally) -> list[str]:
@@ -239,16 +239,7 @@ def _by_position(total: Tally) -> list[str]:
         ("accepted of drafting steps", *survival),
         ("of those that got there", *map(share, total.conditional[:shown])),
     ]
-    return _aligned(rows)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    cells = [
-        [f"{row[0]:<{widths[0]}}", *(f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))]
-        for row in rows
-    ]
-    return ["  " + "  ".join(row).rstrip() for row in cells]
+    return aligned(rows)
 
 
 def _next(best: SettingCounts) -> list[str]:

@@ -1,6 +1,6 @@
 """Numbers for people: what is not known is said so, never shown as zero."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftworth.verdicts.base import Comparison, Interval
@@ -155,3 +155,13 @@ def duration(seconds: float) -> str:
     if seconds < 120:  # noqa: PLR2004 - two minutes
         return f"{number(seconds)} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"  # noqa: PLR2004 - two hours
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines whose columns stand below each other; the first row is the heading."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    cells = [
+        [f"{row[0]:<{widths[0]}}", *(f"{text:>{width}}" for text, width in zip(row[1:], widths[1:], strict=True))]
+        for row in rows
+    ]
+    return ["  " + "  ".join(row).rstrip() for row in cells]

@@ -53,7 +53,8 @@ class TraceBatch:
     @property
     def output_lengths(self) -> NDArray[np.int64]:
         """How many output tokens each request has."""
-        return np.diff(self.offsets) - self.prompt_lengths
+        lengths: NDArray[np.int64] = self.offsets[1:] - self.offsets[:-1] - self.prompt_lengths
+        return lengths
 
     def prompt(self, at: int) -> NDArray[np.int32]:
         """Return a request's prompt ids."""

@@ -5,7 +5,7 @@ trial has prompts that differ (log sd 0.5), an arm that changes each prompt its 
 does), noise of each request (log sd 0.03), and restarts that move a whole start. *Heavy* draws one value in ten of the
 first two with three times the sd (kurtosis 8.3; normal has 3).
 
-Writes benchmarks/results/coverage.json and the tables in docs/statistics.md; `--only prior` one of them.
+Writes benchmarks/results/interval_coverage.json and the tables in docs/statistics.md; `--only prior` one of them.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from draftworth.verdicts.rules import PRIOR_LOG_SD_BASELINE, PRIOR_LOG_SD_VARIAN
 from draftworth.verdicts.sequential import nominal_levels
 
 ROOT = Path(__file__).parent.parent
-RESULT = ROOT / "benchmarks" / "results" / "coverage.json"
+RESULT = ROOT / "benchmarks" / "results" / "interval_coverage.json"
 PAGE = ROOT / "docs" / "statistics.md"
 PROMPT_SD, PAIR_SD, NOISE_SD = 0.5, 0.12, 0.03
 BASELINE_SD = 0.005
@@ -357,7 +357,7 @@ def main() -> None:
     for name in [asked.only] if asked.only else PARTS:
         told, rows = PARTS[name](asked.trials)
         result |= told
-        begin, end = f"<!-- {name}: by benchmarks/coverage.py -->", f"<!-- end of {name} -->"
+        begin, end = f"<!-- {name}: by benchmarks/interval_coverage.py -->", f"<!-- end of {name} -->"
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{table(rows)}\n{end}{rest.partition(end)[2]}"
     RESULT.parent.mkdir(exist_ok=True)

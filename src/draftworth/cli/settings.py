@@ -1,0 +1,96 @@
+"""What verbs over a trace share: which drafter, which settings, and how far a replay is."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from draftworth.errors import UsageError
+
+if TYPE_CHECKING:
+    from draftworth.drafters.base import Drafter, Setting
+
+_MOST = 1_000_000
+"""Beyond any draft or n-gram; what is larger is a typing error."""
+
+
+def chosen_drafter(name: str | None) -> "Drafter":
+    """Return the drafter that was named.
+
+    Raises:
+        UsageError: none was, or there is none of that name; lists them.
+    """
+    from draftworth.drafters import CHOICES, drafter  # noqa: PLC0415 - lazy
+
+    if name is None:
+        raise UsageError(f"--drafter: which one? {', '.join(CHOICES)}")
+    return drafter(name)
+
+
+def chosen_settings(
+    drafter: "Drafter", *, k: str | None, shortest: str | None, longest: str | None, more: Sequence[str], grid: bool
+) -> Sequence["Setting"]:
+    """Return the settings that flags ask for."""
+    if grid:
+        if k or shortest or longest or more:
+            raise UsageError("--grid takes the settings worth trying; leave out --k, --min, --max and --set, or --grid")
+        return drafter.grid()
+    named: dict[str, list[float]] = {}
+    for text in more:
+        name, equals, values = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--set: must be like name=1,2, not {text!r}")
+        named[name.strip()] = numbers(f"--set {name.strip()}", values)
+    return drafter.settings(
+        k=whole_numbers("--k", k),
+        min=whole_numbers("--min", shortest),
+        max=whole_numbers("--max", longest),
+        more=named or None,
+    )
+
+
+def whole_numbers(flag: str, text: str | None) -> list[int] | None:
+    """Return the whole numbers of `1,2,5`, each once."""
+    if text is None:
+        return None
+    try:
+        found = [*dict.fromkeys(int(part) for part in text.split(","))]
+    except ValueError:
+        raise UsageError(f"{flag}: must be whole numbers like 1,2,5, not {text!r}") from None
+    for one in found:
+        if not 1 <= one <= _MOST:
+            raise UsageError(f"{flag}: must be from 1 to {_MOST:,}, not {one}")
+    return found
+
+
+def numbers(flag: str, text: str) -> list[float]:
+    """Return the numbers of `0.1,0.5`, each once."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or not all(map(math.isfinite, found)):
+        raise UsageError(f"{flag}: must be numbers like 0.1,0.5, not {text!r}")
+    return [*dict.fromkeys(found)]
+
+
+@contextmanager
+def replay_progress(total: int | None, settings: int) -> Iterator[Callable[[int, int], None]]:
+    """Show how far a trace is replayed. Yields what takes the requests and tokens read so far."""
+    from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
+
+    began = time.monotonic()
+    with Progress(sys.stderr, kinds=["replay"]) as progress:
+        progress.step(f"replay {settings} setting{'s' * (settings != 1)}")
+
+        def tell(requests: int, tokens: int) -> None:
+            rate = tokens / max(time.monotonic() - began, 1e-9)
+            said = f"requests; {tokens:,} tokens, {rate:,.0f} tokens/s"
+            if total:
+                progress.count(requests, total, said)
+            else:
+                progress.now(f"{requests:,} {said}")
+
+        yield tell
