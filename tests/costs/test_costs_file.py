@@ -255,18 +255,19 @@ def test_an_arm_that_nobody_says_the_configuration_of_gives_no_mode(tmp_path: Pa
 
 
 def test_several_at_a_time_share_a_step(tmp_path: Path) -> None:
-    # Two requests, each drafting 5 in half of its steps: 3/4 of the steps have a drafting request, of 2 + 5/0.75 = 8.67
-    # tokens. T = 10 + 1 a token beyond 2, M0 = 3, M1 = 5: 0.25 x 13 + 0.75 x (16.67 + 5) = 19.5 ms a step.
+    # Two requests, each drafting 5 in half of its steps: a quarter of the steps carries 2 tokens, half 7, a quarter 12.
+    # T(2) = 10, T(7) = 13, T(12) = 20; M0 = 3, M1 = 5: 14 + 3/4 + 15/4 = 18.5 ms a step. T at the mean of a drafting
+    # step, 8.67 tokens, would be another.
     folder = trial(
         tmp_path,
         {
             "baseline": (None, counts(900, 900, None, None), 10.0),
             "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
-            "synthetic": (SYNTHETIC, counts(100, 150, 50, 250), 13.0),
+            "synthetic": (SYNTHETIC, counts(100, 150, 50, 250), 18.5 / 1.5),
         },
         batch=2,
     )
-    modes, _ = modes_from_trial(folder, [point(2, 4, 16.0), point(2, 6, 20.0)])
+    modes, _ = modes_from_trial(folder, [point(7, 1, 13.0), point(12, 1, 20.0)])
     assert modes[1].ms == pytest.approx(5.0, rel=1e-6)
     assert (modes[1].batch, modes[1].tokens) == (2, 6)
 

@@ -55,7 +55,7 @@ def test_it_is_the_mean_over_every_composition(batch: int, method: tuple[str, st
         step = (
             model.base(tokens, 384)
             if method is None
-            else model.speculating(tokens, 384, method=method[0], runner=method[1])
+            else model.speculating(tokens, 384, method=method[0], runner=method[1], longest=4)
         )
         wanted += math.prod(lengths[list(drafted)]) * np.array([step.ms, step.low, step.high])
     found = model.expected(lengths, batch, 384, method=method)

@@ -178,10 +178,9 @@ def test_too_few_steps_are_an_error() -> None:
 
 
 def test_cells_have_what_others_build_on() -> None:
-    found = cells(concurrency=(4,), tokens=(1, 3), contexts=(64,), prefix_batch=(2,))
+    found = cells(concurrency=(), tokens=(1, 2, 3), contexts=(64,), prefix_batch=(2,))
     assert found == [
         Cell("concurrency", 64, 1, 1),
-        Cell("concurrency", 64, 2, 1),
         Cell("concurrency", 64, 4, 1),
         Cell("prefix", 64, 2, 3),
     ]
@@ -193,9 +192,11 @@ def test_cells_have_what_others_build_on() -> None:
 
 def test_a_prefix_point_is_a_stream_and_a_difference_of_the_same_round() -> None:
     plan = cells(concurrency=(1,), tokens=(4,), contexts=(64,))
-    base, four = plan
+    one, base, four = plan
+    assert (base.batch, base.tokens) == (2, 1), "two tokens are taken to cost what two streams do"
     results = Results()
     for number, drift in ((1, 0.0), (2, 5.0)):
+        results.add(one, number, 9.0)
         results.add(base, number, 10.0 + drift)
         results.add(four, number, 7.0)
     results.add(four, 3, 1000.0)  # a round without its stream

@@ -176,7 +176,9 @@ def _with_trial(costs: "Costs", trial: Path) -> "Costs":
 
     folder = trial if trial.is_dir() else find_trial(str(trial))
     told: list[str] = []
-    modes, points = modes_from_trial(folder, costs.points, explain=told)
+    modes, points = modes_from_trial(
+        folder, costs.points, engine=costs.engine, graph_sizes=costs.graph_sizes, explain=told
+    )
     return merge(costs, modes, points, told)
 
 

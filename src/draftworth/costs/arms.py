@@ -3,23 +3,23 @@
 A *null-draft* arm speculates and drafts next to never: each of its steps is a step of the baseline and M0. A
 *synthetic* arm accepts drafts at a configured rate, so that its drafting steps are as long as those of a real drafter,
 whatever the text. Of R requests in a step, each drafts with the arm's coverage c, so a step has a drafting request with
-q = 1 - (1 - c)^R and carries R + R c d / q tokens then (d drafted tokens a drafting request). With S the arm's measured
-step and T the baseline's:
+q = 1 - (1 - c)^R. With S the arm's measured step and E[T] the baseline's, expected over the mixture of requests that
+draft and those that do not:
 
-    S = (1 - q) (T(R, 1) + M0) + q (T(R + R c d / q tokens) + M1)
+    S = E[T] + (1 - q) M0 + q M1
 
 which gives M1. An arm with a real drafter is never used: its speed is what predictions are judged on.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from draftworth.costs.arm_rows import Place, Sums, places_of
-from draftworth.costs.base import EngineMode, StepCost
+from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.model import FittedModel
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
 from draftworth.trials.record import read
@@ -35,14 +35,21 @@ _NEVER = 0.005
 
 
 def modes_from_trial(
-    folder: Path, points: Sequence[StepCost] = (), *, explain: list[str] | None = None
+    folder: Path,
+    points: Sequence[StepCost] = (),
+    *,
+    engine: str | None = None,
+    graph_sizes: tuple[int, ...] = (),
+    explain: list[str] | None = None,
 ) -> tuple[list[EngineMode], list[StepCost]]:
     """Return the engine modes that a finished trial measured, and the baseline's own steps.
 
     Args:
         folder: the trial's folder, with `trial.json` and `requests.parquet`.
         points: measured points of T(B, n) of the same server, for steps that draft. The baseline's own steps of the
-            trial are used beside them: B n requests of one token where no point of n tokens is there.
+            trial are used beside them.
+        engine: the server's engine, for its usual graph sizes.
+        graph_sizes: token counts for which CUDA graphs were captured, where they are known.
         explain: takes one line for each arm and point of which no mode could be made.
 
     Returns:
@@ -60,7 +67,7 @@ def modes_from_trial(
     if not base:
         raise UsageError(f"{folder}: its baseline has no steps to compare with (open loop, or nothing was measured)")
     own = [_step(place) for place in base.values()]
-    steps = _Steps([*points, *own])
+    steps = FittedModel(Costs(created="", engine=engine, graph_sizes=graph_sizes, points=(*points, *own)))
     modes: list[EngineMode] = []
     for drafting in (False, True):  # the null-draft arms first: M1 needs M0
         for (name, batch, label), place in places.items():
@@ -114,7 +121,7 @@ def _idle(trial: str, place: Place, plain: Place) -> EngineMode:
 
 
 def _drafting(
-    trial: str, place: Place, plain: Place, *, steps: "_Steps", modes: Sequence[EngineMode], told: list[str]
+    trial: str, place: Place, plain: Place, *, steps: FittedModel, modes: Sequence[EngineMode], told: list[str]
 ) -> Iterator[EngineMode]:
     counts, name = place.counts, place.arm.name
     assert counts is not None
@@ -124,15 +131,15 @@ def _drafting(
     per_token = counts.emitted / counts.steps
     coverage = min(1.0, counts.drafting_steps / counts.steps)
     drafts = 1 - (1 - coverage) ** place.batch
-    drafted = counts.drafted / counts.drafting_steps
-    tokens = place.batch + place.batch * coverage * drafted / drafts
-    n = round(drafted) + 1
-    verify = steps.at(place.batch, n, tokens, place.context)
-    if verify is None:
-        told.append(
-            f"{name} at {place.batch}: T of {tokens:.3g} tokens a step was not measured; probe it (--tokens {n})"
-        )
+    lengths = draft_shares(counts.steps, counts.drafting_steps, counts.drafted)
+    mean = place.batch * (1 + coverage * counts.drafted / counts.drafting_steps / drafts)  # of a step that drafts
+    n = len(lengths)
+    if mean > max(one.batch * one.tokens for one in steps.costs.points):
+        told.append(f"{name} at {place.batch}: T of {mean:.3g} tokens a step was not measured; probe it (--tokens {n})")
         return
+    mixed = steps.expected(lengths, place.batch, place.context)
+    alone = steps.expected(np.ones(1), place.batch, place.context)
+    verify = (mixed.ms - (1 - drafts) * alone.ms) / drafts
     idle = 0.0
     if drafts < _ALWAYS:
         found = [
@@ -149,10 +156,9 @@ def _drafting(
             return
         idle = found[0].ms
     step, base = place.sums.tpot * per_token, plain.sums.tpot
-    whole = (step - (1 - drafts) * (base + idle)) / drafts
+    ms = (step - mixed.ms - (1 - drafts) * idle) / drafts
     low, high = _interval(place.sums, plain.sums, per_token, less=1 - drafts)
-    spread = (verify.high - verify.low) / 2
-    ms = whole - verify.ms
+    spread = (mixed.high - mixed.low) / 2 / drafts
     centre = step - (1 - drafts) * base
     below, above = max(0.0, centre - low) / drafts, max(0.0, high - centre) / drafts
     yield EngineMode(
@@ -164,10 +170,27 @@ def _drafting(
         ms=ms,
         low=ms - float(np.hypot(below, spread)),
         high=ms + float(np.hypot(above, spread)),
-        step_ms=whole,
-        base_ms=verify.ms,
+        step_ms=verify + ms,
+        base_ms=verify,
         source=f"trial {trial}, arm {name}",
     )
+
+
+def draft_shares(steps: int, drafting_steps: int, drafted: int) -> "NDArray[np.float64]":
+    """Return the share of an arm's steps that drafted 0, 1, … tokens, its drafts as alike as whole tokens can be.
+
+    Args:
+        steps: of the arm.
+        drafting_steps: at least 1.
+        drafted: tokens, at least as many as there are drafting steps.
+    """
+    length, longer = divmod(drafted, drafting_steps)
+    shares = np.zeros(length + (2 if longer else 1))
+    shares[0] = (steps - min(steps, drafting_steps)) / steps
+    shares[length] = (1 - shares[0]) * (1 - longer / drafting_steps)
+    if longer:
+        shares[length + 1] = (1 - shares[0]) * longer / drafting_steps
+    return shares
 
 
 def _interval(arm: Sums, base: Sums, scale: float, *, less: float = 1.0) -> tuple[float, float]:
@@ -183,46 +206,6 @@ def _interval(arm: Sums, base: Sums, scale: float, *, less: float = 1.0) -> tupl
         values = scale * sums[:, 0] / sums[:, 1] - less * sums[:, 2] / sums[:, 3]
         found += [float(one) for one in np.quantile(values, (0.025, 0.975))]
     return min(found), max(found)
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """T of a number of tokens, out of measured points."""
-
-    points: Sequence[StepCost]
-
-    def at(self, batch: int, n: int, tokens: float, context: int) -> StepCost | None:
-        """Return T of a step, None beyond what was measured.
-
-        The point of (batch, n) where every request drafts alike, else the mean of the neighbours in the number of
-        tokens, weighted by distance: first among points of this batch, then among streams of one token.
-        """
-        exact = [one for one in self.points if (one.batch, one.tokens) == (batch, n) and n > 1]
-        if exact and abs(tokens - batch * n) < 0.05 * tokens:
-            return min(exact, key=lambda one: abs(one.context - context))
-        own = [one for one in self.points if one.batch == batch]
-        return _between(own, tokens, context) or _between(
-            [one for one in self.points if one.tokens == 1], tokens, context
-        )
-
-
-def _between(points: Sequence[StepCost], tokens: float, context: int) -> StepCost | None:
-    nearest: dict[int, StepCost] = {}
-    for one in points:
-        size = one.batch * one.tokens
-        if size not in nearest or abs(one.context - context) < abs(nearest[size].context - context):
-            nearest[size] = one
-    below = max((size for size in nearest if size <= tokens), default=None)
-    above = min((size for size in nearest if size >= tokens), default=None)
-    if below is None or above is None:
-        return None
-    share = 0.0 if above == below else (tokens - below) / (above - below)
-    first, second = nearest[below], nearest[above]
-    return first.model_copy(
-        update={
-            name: (1 - share) * getattr(first, name) + share * getattr(second, name) for name in ("ms", "low", "high")
-        }
-    )
 
 
 def _step(place: Place) -> StepCost:

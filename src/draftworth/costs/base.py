@@ -110,8 +110,17 @@ class StepModel(Protocol):
         """
         ...
 
-    def speculating(self, tokens: Sequence[int], context: int, *, method: str, runner: str | None) -> Estimate:
+    def speculating(
+        self, tokens: Sequence[int], context: int, *, method: str, runner: str | None, longest: int | None = None
+    ) -> Estimate:
         """Return T of a composition with speculation on: engine mode and drafter's time included.
+
+        Args:
+            tokens: how many tokens each request of the step carries.
+            context: tokens of each request in the KV cache.
+            method: the speculative method.
+            runner: vLLM's model runner; None for any.
+            longest: tokens of a request that drafts as many as it may, k + 1; None takes the longest of `tokens`.
 
         Raises:
             UsageError: nothing is known of this method's engine mode, not even from the library.

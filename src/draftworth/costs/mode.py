@@ -1,12 +1,13 @@
 """Engine mode: what switching speculation on adds to a step, from measured modes, else from the library.
 
 The form is additive, T + M. `benchmarks/mode_form.py` compares it with a floor max(H, T), a floor with a constant, a
-ratio and a constant step, each judged on cells it was not fitted to: docs/costs-model.md has the figures. At a measured
-batch and length M is as measured. Elsewhere it is interpolated over the tokens of the step, and the interval reaches
-to what the ratio form says, which is the best of the others on one run.
+ratio and a constant step, each judged on cells it was not fitted to: docs/costs-model.md has the figures. M belongs to
+a batch size and to the longest draft, whatever number of requests drafts in one step: that is how it is solved for, out
+of the mixture of an arm's steps. Elsewhere it is interpolated, between lengths of this batch or else over the tokens of
+a step in which all draft, and the interval reaches to what the ratio form says, the best of the others on one run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftworth.costs.base import Costs, EngineMode
-from draftworth.costs.curve import Band, Floats, Ints
+from draftworth.costs.curve import Band, Ints
 from draftworth.errors import UsageError
 
 CARRIED = (0.6, 1.4)
@@ -48,15 +49,15 @@ class Lookup(Protocol):
 
 
 def mode_band(
-    costs: Costs, method: str, runner: str | None, *, batch: int, tokens: Ints, base: Band, lookup: Lookup
+    costs: Costs, method: tuple[str, str | None], *, batch: int, longest: int, tokens: Ints, base: Band, lookup: Lookup
 ) -> ModeBand:
     """Return what the engine mode adds to steps of a batch.
 
     Args:
         costs: with measured modes, or without.
-        method: the speculative method.
-        runner: vLLM's runner; None for any.
+        method: the speculative method, and vLLM's runner, None for any.
         batch: requests in the step.
+        longest: tokens of a request that drafts as many as it may: k + 1.
         tokens: tokens of each step, from `batch` (nothing is drafted: `idle`) upwards (`drafting`), ascending.
         base: T of these steps without speculation.
         lookup: the library, asked where nothing was measured.
@@ -64,7 +65,8 @@ def mode_band(
     Raises:
         UsageError: nothing is known, not even from the library.
     """
-    mine = [mode for mode in costs.modes if mode.method == method and _runs_on(mode, runner)]
+    drafts, runner = method
+    mine = [mode for mode in costs.modes if mode.method == drafts and _runs_on(mode, runner)]
     idle, drafting = ([mode for mode in mine if mode.kind == kind] for kind in ("idle", "drafting"))
     none = tokens == batch
     parts: list[tuple[Mask, Band]] = []
@@ -78,23 +80,23 @@ def mode_band(
             continue
         part = base.take(where)
         if own:
-            band = _measured(own, batch, tokens[where], part)
+            band = _measured(own, batch, longest, part)
             why.append(f"engine mode of {name} steps: {_sources(own)}")
         elif other:
-            band = _measured(other, batch, tokens[where], part, widen=OTHER_KIND)
+            band = _measured(other, batch, longest, part, widen=OTHER_KIND)
             why.append(f"engine mode of {name} steps: taken from the other kind of step, widened ({_sources(other)})")
         else:
             found = lookup(
                 engine=costs.engine,
                 version=costs.version,
                 runner=runner,
-                method=method,
+                method=drafts,
                 base_ms=float(part.ms[0]),
                 kind=name,
             )
             if found is None:
                 raise UsageError(
-                    f"nothing is known of what {method} adds to a step of this engine: measure it with a null-draft arm"
+                    f"nothing is known of what {drafts} adds to a step of this engine: measure it with a null-draft arm"
                     " and one of synthetic acceptance, and add them with `draftworth probe --add-trial TRIAL`"
                 )
             band = _from_library(found, part)
@@ -117,38 +119,33 @@ def _sources(modes: Sequence[EngineMode]) -> str:
 
 
 def _measured(
-    modes: Sequence[EngineMode],
-    batch: int,
-    tokens: Ints,
-    base: Band,
-    *,
-    widen: tuple[float, float] | None = None,
+    modes: Sequence[EngineMode], batch: int, longest: int, base: Band, *, widen: tuple[float, float] | None = None
 ) -> Band:
-    """Return M through measured modes, over the tokens of a step; widened where they are of the other kind of step."""
-    by_size: dict[int, list[EngineMode]] = {}
-    for mode in modes:
-        by_size.setdefault(mode.batch * mode.tokens, []).append(mode)
-    sizes = np.asarray(sorted(by_size), dtype=np.float64)
-    groups = [by_size[int(size)] for size in sizes]
-    x = tokens.astype(np.float64)
-    ms = _over(x, sizes, [_mean([mode.ms for mode in group]) for group in groups])
-    low = _over(x, sizes, [min(mode.low for mode in group) for group in groups])
-    high = _over(x, sizes, [max(mode.high for mode in group) for group in groups])
+    """Return M of a batch and a draft's length, through measured modes; widened where they are of the other kind."""
+    flat = np.ones_like(base.ms)
+    ms = _at(modes, batch, longest, lambda some: _mean([mode.ms for mode in some])) * flat
+    low = _at(modes, batch, longest, lambda some: min(mode.low for mode in some)) * flat
+    high = _at(modes, batch, longest, lambda some: max(mode.high for mode in some)) * flat
+    if widen is None and any(mode.batch == batch and mode.tokens in {1, longest} for mode in modes):
+        return Band(ms, low, high, np.ones_like(base.measured))
     if widen is not None:
         low, high = np.minimum(low, low * widen[0]), np.maximum(high, high * widen[1])
-    ratio = _over(x, sizes, [_mean([mode.ms / mode.base_ms for mode in group]) for group in groups]) * base.ms
+    ratio = _at(modes, batch, longest, lambda some: _mean([mode.ms / mode.base_ms for mode in some])) * base.ms
     low = np.minimum(np.minimum(low, ratio), np.minimum(ms * CARRIED[0], ms))
     high = np.maximum(np.maximum(high, ratio), np.maximum(ms * CARRIED[1], ms))
-    exact = np.zeros(x.size, dtype=np.bool_)
-    for mode in modes:
-        at = tokens == mode.batch * mode.tokens
-        if mode.batch == batch and widen is None:
-            ms[at], low[at], high[at], exact[at] = mode.ms, mode.low, mode.high, True
-    return Band(ms, low, high, exact)
+    return Band(ms, low, high, np.zeros_like(base.measured))
 
 
-def _over(x: Floats, sizes: Floats, values: Sequence[float]) -> Floats:
-    return np.interp(x, sizes, np.asarray(values, dtype=np.float64))
+def _at(modes: Sequence[EngineMode], batch: int, longest: int, value: Callable[[list[EngineMode]], float]) -> float:
+    """Return a value of modes: of this batch, between its lengths; else between steps of like numbers of tokens."""
+    length = 1 if all(mode.tokens == 1 for mode in modes) else longest
+    mine = sorted({mode.tokens for mode in modes if mode.batch == batch})
+    if mine and mine[0] <= length <= mine[-1]:
+        some = [[mode for mode in modes if (mode.batch, mode.tokens) == (batch, tokens)] for tokens in mine]
+        return float(np.interp(length, mine, [value(alike) for alike in some]))
+    sizes = sorted({mode.batch * mode.tokens for mode in modes})
+    some = [[mode for mode in modes if mode.batch * mode.tokens == size] for size in sizes]
+    return float(np.interp(batch * length, sizes, [value(alike) for alike in some]))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -57,7 +57,9 @@ class FittedModel:
         batch, total = _checked(tokens)
         return _one(self.steps.table(batch, total, context), total - batch, self.steps.why(batch, total))
 
-    def speculating(self, tokens: Sequence[int], context: int, *, method: str, runner: str | None) -> Estimate:
+    def speculating(
+        self, tokens: Sequence[int], context: int, *, method: str, runner: str | None, longest: int | None = None
+    ) -> Estimate:
         """Return T of a composition with speculation on; see `StepModel`.
 
         Raises:
@@ -66,7 +68,7 @@ class FittedModel:
         """
         batch, total = _checked(tokens)
         at = total - batch
-        band, why = self._with_mode(batch, np.asarray([total]), context, method, runner)
+        band, why = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
         return _one(band, 0, f"{self.steps.why(batch, at + batch)}; {why}")
 
     def expected(
@@ -94,7 +96,7 @@ class FittedModel:
         if method is None:
             band, why = self.steps.table(batch, most, context).take(drafted), ""
         else:
-            band, why = self._with_mode(batch, totals, context, *method)
+            band, why = self._with_mode((batch, len(lengths)), totals, context, method)
         reason = self.steps.why(batch, int(totals[int(np.argmax(weights))]))
         return Estimate(
             ms=float(weights @ band.ms),
@@ -104,15 +106,25 @@ class FittedModel:
             measured=bool(band.measured[weights > RARE].all()),
         )
 
-    def _with_mode(self, batch: int, totals: Ints, context: int, method: str, runner: str | None) -> tuple[Band, str]:
-        """Return steps with speculation on, of these tokens (ascending, all at least `batch`)."""
-        overlap = not self._beside_streams(method, runner)
+    def _with_mode(
+        self, place: tuple[int, int], totals: Ints, context: int, method: tuple[str, str | None]
+    ) -> tuple[Band, str]:
+        """Return steps with speculation on, of these tokens (ascending, all at least the batch).
+
+        Args:
+            place: requests in the step, and tokens of one that drafts as many as it may.
+            totals: tokens of the steps.
+            context: tokens of each request in the KV cache.
+            method: the speculative method and vLLM's runner.
+        """
+        batch, longest = place
+        overlap = not self._beside_streams(*method)
         most = int(totals[-1])
         base = self.steps.table(batch, most, context, overlap=overlap).take(totals - batch)
         from draftworth.costs.library import lookup  # noqa: PLC0415 - its intervals need scipy
 
         costs = self.costs.model_copy(update={"modes": tuple(self._recentred(mode) for mode in self.costs.modes)})
-        mode: ModeBand = mode_band(costs, method, runner, batch=batch, tokens=totals, base=base, lookup=lookup)
+        mode: ModeBand = mode_band(costs, method, batch=batch, longest=longest, tokens=totals, base=base, lookup=lookup)
         whole = base.plus(mode.band)
         floor = base.ms / 10  # an interval of milliseconds never reaches nothing
         return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured), mode.why

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from draftworth.costs.arms import modes_from_trial
+from draftworth.costs.arms import draft_shares, modes_from_trial
 from draftworth.costs.base import Costs
 from draftworth.costs.model import FittedModel
 from draftworth.drafters import drafter
@@ -92,15 +92,17 @@ def _known(folders: Sequence[Path], costs: Costs | None, told: list[str]) -> Cos
     """Return the costs file, with the trials' modes where it has none; without a file also with their baselines."""
     if costs is not None and costs.modes:
         return costs
-    modes, points = [], []
-    given = costs.points if costs is not None else ()
-    for folder in folders:
-        found, own = modes_from_trial(folder, given, explain=told)
-        modes += found
-        points += own
-    if costs is None:
-        return Costs(created="", points=tuple(points), modes=tuple(modes))
-    return costs.model_copy(update={"modes": tuple(modes)})
+    given = costs or Costs(created="")
+    # Every baseline is a point of T, also for the modes of the other trials.
+    points = [*given.points, *(point for folder in folders for point in modes_from_trial(folder)[1])]
+    modes = [
+        mode
+        for folder in folders
+        for mode in modes_from_trial(folder, points, engine=given.engine, graph_sizes=given.graph_sizes, explain=told)[
+            0
+        ]
+    ]
+    return given.model_copy(update={"points": given.points or tuple(points), "modes": tuple(modes)})
 
 
 def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel) -> CheckedCell:
@@ -170,12 +172,8 @@ def _from_counts(counts: AcceptanceCounts | None, k: int) -> tuple[SettingCounts
     if counts is None or not counts.steps or not counts.emitted or counts.drafting_steps is None or not counts.drafted:
         raise UsageError("its counts of steps and drafts are not known at this load")
     joint = np.zeros((k + 1, k + 1), dtype=np.int64)
-    joint[0, 0] = counts.steps - counts.drafting_steps
-    short, rest = divmod(counts.drafted, counts.drafting_steps)
-    longer = rest
-    joint[short, 0] += counts.drafting_steps - longer
-    if longer:
-        joint[short + 1, 0] += longer
+    shares = draft_shares(counts.steps, counts.drafting_steps, counts.drafted)
+    joint[: len(shares), 0] = np.rint(shares * counts.steps)
     # Only sums are read of it: how many were accepted does not matter to a step's cost.
     tally = Tally(joint, counts.emitted, k)
     return SettingCounts(Setting(k), tally, {}, {}, None, None), Steps(counts.steps / counts.emitted, 0.0)
