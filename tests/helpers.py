@@ -1,5 +1,7 @@
 """What several test files share: free ports, waiting, the fake server as a process."""
 
+import contextlib
+import io
 import json
 import os
 import signal
@@ -12,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from draftworth.services.processes import family, identify
 
@@ -30,6 +33,20 @@ class Result:
 
 
 FAKE = Path(__file__).parent / "fakes" / "openai_server.py"
+
+
+def run_cli(*words: object, env: Mapping[str, str] | None = None) -> Result:
+    """Run the command line in this process. Returns its exit code and what it wrote."""
+    from draftworth.cli import run  # noqa: PLC0415 - most tests here start processes
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        mock.patch.dict(os.environ, env or {}),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = run([str(word) for word in words])
+    return Result(code, out.getvalue(), err.getvalue())
 
 
 def free_port() -> int:

@@ -40,8 +40,11 @@ def told(
 
 def test_none_pays_and_how_far_the_nearest_is() -> None:
     said = verdict([told(1, 1, 0.95, limit="acceptance"), told(5, 1, 0.8, limit="verification")])
+    wide = verdict([told(1, 1, 0.95, width=0.2, limit="engine mode")])
     assert said.startswith("None of them pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
-    assert "5.0% slower" in said
+    assert "predicted 0.95 times as fast (0.90 to 1.00)" in said
+    assert "a null-draft arm" in wide
+    assert "a null-draft arm" not in said
     assert "an acceptance length of 2.40 is needed, and it has 1.75." in said
     assert reloads([told(1, 1, 0.95)], "vllm-ngram-v1", 1800.0) == ()
 

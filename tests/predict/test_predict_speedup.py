@@ -139,7 +139,13 @@ def test_break_even_needs_drafts() -> None:
 
 def test_a_head_must_bring_back_its_step_and_its_own_time() -> None:
     (first, third) = needed(
-        Stairs(), ks=(1, 3), concurrencies=(1,), context=10, method=("eagle3", None), draft_share=0.1
+        Stairs(),
+        ks=(1, 3),
+        concurrencies=(1,),
+        context=10,
+        method=("eagle3", None),
+        other=("ngram", "V1"),
+        draft_share=0.1,
     )
     assert first.length.value == pytest.approx((3.0 + 3 + 0.25) / 2.5)
     assert not first.possible  # 2.5 tokens a step from a draft of one

@@ -63,7 +63,10 @@ def predict(
     model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
     check: Annotated[
         list[Path] | None,
-        Parameter(negative="", help="Instead: finished trials; their arms, predicted against measured. Repeatable."),
+        Parameter(
+            negative="",
+            help="Instead: finished trials, by id or folder; their arms, predicted against measured. Repeatable.",
+        ),
     ] = None,
     speculation: Annotated[
         list[str] | None,
@@ -174,6 +177,7 @@ def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str
     from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
     from draftworth.predict.check import check_trials  # noqa: PLC0415 - lazy
     from draftworth.reports.predict import check_lines  # noqa: PLC0415 - lazy
+    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
 
     configs: dict[str, dict[str, object]] = {}
     for text in speculation:
@@ -185,7 +189,8 @@ def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str
         if not isinstance(config, dict):
             raise UsageError(f'--speculation: must be like ngram-5={{"method": "ngram", …}}, not {text!r}')
         configs[arm] = config
-    checked = check_trials(trials, None if costs is None else load_costs(costs), configs)
+    folders = [trial if trial.is_dir() else find_trial(str(trial)) for trial in trials]
+    checked = check_trials(folders, None if costs is None else load_costs(costs), configs)
     with suppress(BrokenPipeError):
         if as_json:
             print(json.dumps(checked.model_dump(mode="json"), indent=1, allow_nan=False))

@@ -1,15 +1,14 @@
 """What a draft that does not exist yet must reach to pay: an EAGLE head, an MTP layer, a small model."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
+from draftworth.costs.base import Estimate
 from draftworth.costs.mixture import StepMixture
+from draftworth.errors import UsageError
 from draftworth.predict.base import Needed, Range
-from draftworth.predict.speedup import log_sd
-
-_Z = 1.96
 
 
 def needed(
@@ -19,24 +18,24 @@ def needed(
     concurrencies: Sequence[int],
     context: int,
     method: tuple[str, str | None],
+    other: tuple[str, str | None],
     draft_share: float,
 ) -> list[Needed]:
     """Return the acceptance length per step that breaks even, by k and load.
 
     A head drafts k tokens in every step, one after the other, each for `draft_share` of the baseline's step; the step
-    then verifies k + 1 tokens: length needed = (T(B, k + 1) + M1 + k · draft) / T(B, 1).
+    then verifies k + 1 tokens: length needed = (T(B, k + 1) + M1 + k · draft) / T(B, 1). Where the head's engine mode
+    was never measured it is taken for none, and the interval reaches to the mode of another method.
 
     Args:
         model: the cost of steps.
         ks: numbers of drafted tokens.
         concurrencies: how many requests run at a time.
         context: tokens of a request in the KV cache.
-        method: speculative method and runner whose engine mode is taken.
+        method: the head's speculative method and runner.
+        other: a method whose engine mode bounds the head's where that is not known.
         draft_share: time of drafting one token over T(B, 1): about 1 / layers for a head of one layer, and more where
             its vocabulary projection weighs.
-
-    Raises:
-        UsageError: nothing is known of the method's engine mode.
     """
     found = []
     for batch in concurrencies:
@@ -44,11 +43,14 @@ def needed(
         for k in ks:
             lengths = np.zeros(k + 1)
             lengths[k] = 1.0
-            step = model.expected(lengths, batch, context, method=method)
+            step = _step(model, lengths, (batch, context), method, other)
             drafting = k * draft_share * base.ms
             length = (step.ms + drafting) / base.ms
-            spread = math.exp(log_sd(step, base) * _Z)
-            interval = Range(value=length, low=length / spread, high=length * spread)
+            interval = Range(
+                value=length,
+                low=(step.low + drafting) / base.high,
+                high=(step.high + drafting) / base.low,
+            )
             found.append(
                 Needed(
                     k=k,
@@ -60,3 +62,23 @@ def needed(
                 )
             )
     return found
+
+
+def _step(
+    model: StepMixture,
+    lengths: NDArray[np.float64],
+    place: tuple[int, int],
+    method: tuple[str, str | None],
+    other: tuple[str, str | None],
+) -> Estimate:
+    batch, context = place
+    try:
+        return model.expected(lengths, batch, context, method=method)
+    except UsageError:
+        plain = model.expected(lengths, batch, context)
+    try:
+        bound = model.expected(lengths, batch, context, method=other)
+    except UsageError:
+        return plain
+    why = f"{plain.why}; engine mode of {method[0]} not measured: none, at most that of {other[0]}"
+    return Estimate(plain.ms, plain.low, max(plain.high, bound.high), why, measured=False)

@@ -57,7 +57,15 @@ def predicted(
     heads = (
         []
         if draft_share is None
-        else needed(model, ks=HEAD_KS, concurrencies=loads, context=depth, method=_HEAD, draft_share=draft_share)
+        else needed(
+            model,
+            ks=HEAD_KS,
+            concurrencies=loads,
+            context=depth,
+            method=_HEAD,
+            other=(method, runner),
+            draft_share=draft_share,
+        )
     )
     return Prediction(
         trace={

@@ -31,7 +31,7 @@ def lines(prediction: Prediction, *, most: int = 10) -> list[str]:
         found += [f'By batch size: "num_speculative_tokens_per_batch_size": {table_text}', ""]
     if prediction.heads:
         found += _heads(prediction)
-    reasons = list(dict.fromkeys(why for one in prediction.settings for why in one.why))
+    reasons = list(dict.fromkeys(part for one in prediction.settings for why in one.why for part in why.split("; ")))
     found += ["Costs are from:", *(f"  {why}" for why in reasons[:_MOST_REASONS])]
     if len(reasons) > _MOST_REASONS:
         found.append(f"  and {len(reasons) - _MOST_REASONS} more: --json")
@@ -39,7 +39,7 @@ def lines(prediction: Prediction, *, most: int = 10) -> list[str]:
     return found
 
 
-_MOST_REASONS = 6
+_MOST_REASONS = 12
 
 
 def _at(load: int, predicted: Sequence[Predicted], most: int) -> list[str]:

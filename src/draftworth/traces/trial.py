@@ -27,7 +27,7 @@ _COLUMNS = {
     "thinking_tokens": "reasoning_tokens",
     "category": "category",
 }
-_MARKS = frozenset({"arm", "prompt_id", "token_ids", "ok", "token_source"})
+_MARKS = frozenset({"arm", "block", "repeat", "prompt_id", "token_ids", "ok"})
 _MORE = ("arm", "ok", "prompt_id", "block", "repeat", "point", "token_source")
 
 
