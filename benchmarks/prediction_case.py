@@ -5,15 +5,20 @@ Reported: TPOT of both arms by prompt, acceptance length 1.86 to 2.55, survival 
 without speculation (T of 1, 2, 4, 8 streams: 11.5, 13.8, 17.1, 22.8 ms), linear between; coverage is assumed.
 
     python benchmarks/prediction_case.py [--json]
+
+Writes the table of docs/predict.md too.
 """
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
-from draftworth.predict.implied import geometric, implied, length_of
+from draftworth.predict.implied import Implied, geometric, implied, length_of
 
 PROMPTS = {"coding": (62.6, 46.4), "math": (78.0, 64.8), "structured": (76.1, 65.5), "explanatory": (79.5, 72.5)}
 """Tokens a second without and with n-gram."""
@@ -22,6 +27,10 @@ LOW, HIGH = (0.40, 0.04), (0.56, 0.13)
 STREAMS, STEP_MS = (1, 2, 4, 8), (11.5, 13.8, 17.1, 22.8)
 COVERAGES = (0.5, 0.75, 1.0)
 K = 5
+SHOWN = 0.75
+"""The coverage of the table in docs/predict.md."""
+PAGE = Path(__file__).parents[1] / "docs" / "predict.md"
+BEGIN, END = "<!-- case: by benchmarks/prediction_case.py -->", "<!-- end of case -->"
 
 
 def curve() -> tuple[float, ...]:
@@ -30,53 +39,59 @@ def curve() -> tuple[float, ...]:
     return tuple(float(one) for one in steps / steps[0])
 
 
-def rows() -> list[dict[str, object]]:
+@dataclass(frozen=True)
+class Row:
+    """What one prompt implies, at one reported acceptance and one assumed coverage."""
+
+    prompt: str
+    length: float
+    coverage: float
+    told: Implied
+
+
+def rows() -> list[Row]:
     """Return one row a prompt, survival and coverage."""
-    found: list[dict[str, object]] = []
-    for prompt, (before, after) in PROMPTS.items():
-        for name, (first, last) in (("least", LOW), ("best", HIGH)):
-            survival = geometric(first, last, K)
-            for coverage in COVERAGES:
-                told = implied(1000 / before, 1000 / after, survival, coverage, curve())
-                found.append(
-                    {
-                        "prompt": prompt,
-                        "acceptance": name,
-                        "length": length_of(survival),
-                        "coverage": coverage,
-                        "base_ms": 1000 / before,
-                        "variant_ms": 1000 / after,
-                        "step_cost": told.step_cost,
-                        "verify_cost": told.verify_cost,
-                        "mode_ms": told.mode_ms,
-                        "break_even_length": told.break_even_length,
-                        "if_mode": told.if_mode,
-                        "if_verify": told.if_verify,
-                    }
-                )
-    return found
+    return [
+        Row(
+            prompt,
+            length_of(geometric(*ends, K)),
+            coverage,
+            implied(1000 / before, 1000 / after, geometric(*ends, K), coverage, curve()),
+        )
+        for prompt, (before, after) in PROMPTS.items()
+        for ends in (LOW, HIGH)
+        for coverage in COVERAGES
+    ]
+
+
+def table(coverages: Sequence[float] = COVERAGES) -> list[str]:
+    """Return the rows of some coverages as a Markdown table; of k = 1 to 4 both ends."""
+    names = ["prompt", "acceptance length", "coverage", "step, baseline's", "T alone", "mode at most, ms"]
+    names += ["break-even length", "k = 1", "2", "3", "4"]
+    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
+    for one in rows():
+        if one.coverage in coverages:
+            ends = [sorted(pair) for pair in zip(one.told.if_mode, one.told.if_verify, strict=True)][:-1]
+            gains = " | ".join(f"{low:.2f} to {high:.2f}" for low, high in ends)
+            lines.append(
+                f"| {one.prompt} | {one.length:.2f} | {one.coverage:.0%} | {one.told.step_cost:.2f} | "
+                f"{one.told.verify_cost:.2f} | {one.told.mode_ms:.1f} | {one.told.break_even_length:.2f} | {gains} |"
+            )
+    return lines
 
 
 def main() -> int:
-    """Print the table."""
+    """Print the table, and write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    found = rows()
     if parser.parse_args().json:
-        print(json.dumps(found, indent=1))
+        print(json.dumps([asdict(one) for one in rows()], indent=1))
         return 0
-    print(
-        "| prompt | acceptance length | coverage | step, baseline's | T alone | mode at most, ms | break-even | "
-        "k = 1 | 2 | 3 | 4 |"
-    )
-    print("|" + "---|" * 11)
-    for one in found:
-        ends = zip(one["if_mode"], one["if_verify"], strict=True)  # type: ignore[call-overload]
-        gains = " | ".join(f"{min(pair):.2f} to {max(pair):.2f}" for pair in list(ends)[:-1])
-        print(
-            f"| {one['prompt']} | {one['length']:.2f} | {one['coverage']:.0%} | {one['step_cost']:.2f} | "
-            f"{one['verify_cost']:.2f} | {one['mode_ms']:.1f} | {one['break_even_length']:.2f} | {gains} |"
-        )
+    print("\n".join(table()))
+    page = PAGE.read_text(encoding="utf-8")
+    before, rest = page.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(table((SHOWN,)))}\n{END}{after}", encoding="utf-8")
     return 0
 
 

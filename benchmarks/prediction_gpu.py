@@ -22,54 +22,13 @@ import threading
 import time
 import urllib.request
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.moe_trial import model_folder
+from benchmarks.prediction_arms import LENGTH, Server, answers, healthy, ngram, probe, synthetic, trial
 
 HERE = Path(__file__).resolve().parent
-LENGTH = "rejection_sample_method", "synthetic_acceptance_length"
-
-
-@dataclass(frozen=True)
-class Server:
-    """One server of a wave.
-
-    Attributes:
-        name: the arm.
-        gpu: the GPU it runs on.
-        port: where it serves.
-        speculation: its speculative configuration.
-        lengths: synthetic acceptance lengths it is measured at; the first is for fitting, the others are judged.
-    """
-
-    name: str
-    gpu: int
-    port: int
-    speculation: dict[str, Any] | None = None
-    lengths: tuple[float, ...] = ()
-
-    @property
-    def url(self) -> str:
-        """Where it is asked."""
-        return f"http://127.0.0.1:{self.port}"
-
-
-def ngram(k: int, low: int = 2, high: int = 4, **more: object) -> dict[str, Any]:
-    """Return an n-gram configuration of vLLM."""
-    return {
-        "method": "ngram",
-        "num_speculative_tokens": k,
-        "prompt_lookup_min": low,
-        "prompt_lookup_max": high,
-        **more,
-    }
-
-
-def synthetic(k: int, length: float) -> dict[str, Any]:
-    """Return an n-gram configuration whose drafts are accepted at a given length."""
-    return ngram(k, 1, 1, **dict(zip(LENGTH, ("synthetic", length), strict=True)))
 
 
 WAVES: dict[str, tuple[Server, ...]] = {
@@ -92,12 +51,13 @@ WAVES: dict[str, tuple[Server, ...]] = {
     ),
     "moe-b": (
         Server("baseline", 0, 8801),
-        Server("synthetic-1", 0, 8802, synthetic(1, 1.5), (1.5, 1.2)),
+        Server("synthetic-1", 0, 8802, synthetic(1, 1.5), (1.5, 1.2, 1.8)),
         Server("baseline-b", 1, 8811),
-        Server("synthetic-3", 1, 8812, synthetic(3, 2.0), (2.0, 3.0)),
+        Server("synthetic-3", 1, 8812, synthetic(3, 2.0), (2.0, 1.5, 3.0)),
     ),
 }
-LOADS = ((1, 6), (4, 16), (8, 24))
+STREAMS = "1,2,4,8,16,32,48"
+LOADS = ((1, 8), (2, 12), (4, 16), (8, 24))
 """Of the mixture of experts: concurrency, and how many requests; a trial each, so that counters belong to one load."""
 
 
@@ -132,25 +92,6 @@ def shares(servers: int) -> list[str]:
     return [",".join(map(str, cores[at * each : (at + 1) * each])) for at in range(servers + 1)]
 
 
-def answers(server: Server) -> bool:
-    """Return whether something answers where a server is to be."""
-    try:
-        with urllib.request.urlopen(f"{server.url}/health", timeout=2) as answer:  # noqa: S310 - http
-            return bool(answer.status == 200)  # noqa: PLR2004 - OK
-    except OSError:
-        return False
-
-
-def healthy(server: Server, process: "subprocess.Popen[bytes]", seconds: float) -> bool:
-    """Wait until a server answers; False where it ended or needs longer."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and process.poll() is None:
-        if answers(server):
-            return True
-        time.sleep(0.5)
-    return False
-
-
 def set_length(server: Server, length: float) -> None:
     """Give a running server of synthetic acceptance another length."""
     k = int((server.speculation or {})["num_speculative_tokens"])
@@ -162,49 +103,9 @@ def set_length(server: Server, length: float) -> None:
         print(server.name, length, answer.read().decode(), flush=True)
 
 
-def trial(
-    folder: Path, name: str, servers: tuple[Server, ...], workload: dict[str, object], *, suffix: str = ""
-) -> None:
-    """Run a trial between servers that run already, the first the baseline; its record lands in folder/<name>."""
-    baseline, arms = servers[0], servers[1:]
-    lines = ["[service]", 'type = "endpoints"', f'baseline = "{baseline.url}"', "looks = 1"]
-    for arm in arms:
-        lines += ["[[arms]]", f'name = "{arm.name}{suffix}"', f'url = "{arm.url}"', f"speculative_config = {toml(arm)}"]
-    lines += ["[workload]", *(f"{key} = {json.dumps(value)}" for key, value in workload.items())]
-    lines += ["[verdict]", "output_check = false"]
-    file = folder / f"{name}.toml"
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    env = os.environ | {"DRAFTWORTH_HOME": str(folder / name)}
-    with (folder / f"{name}.txt").open("wb") as log:
-        run = subprocess.run(
-            [sys.executable, "-m", "draftworth", "trial", "run", str(file)],
-            env=env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            check=False,
-        )
-    print(f"{time.strftime('%X')} {name}: exit {run.returncode}", flush=True)
-
-
-def toml(arm: Server) -> str:
-    """Return an arm's speculative configuration as TOML."""
-    return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in (arm.speculation or {}).items()) + " }"
-
-
-def probe(baseline: Server, folder: Path, seconds: int) -> None:
-    """Probe a running baseline."""
-    words = ["probe", baseline.url, "--out", str(folder / f"costs-{baseline.name}.json"), "--budget", str(seconds)]
-    words += ["--log", str(folder / f"{baseline.name}.log"), "--context", "256", "--concurrency", "1,2,4,8,16,32,48"]
-    with (folder / f"probe-{baseline.name}.txt").open("wb") as log:
-        run = subprocess.run(
-            [sys.executable, "-m", "draftworth", *words], stdout=log, stderr=subprocess.STDOUT, check=False
-        )
-    print(f"{time.strftime('%X')} probe of {baseline.name}: exit {run.returncode}", flush=True)
-
-
 def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path) -> None:
     """Probe, then every arm beside the baseline on real questions."""
-    probe(servers[0], folder, 60)
+    probe(servers[0], folder, 60, STREAMS)
     workload = {"source": str(questions), "prompts_per_category": 3, "max_tokens": 128, "first_turn_only": True}
     for load, _ in LOADS:
         trial(folder, f"all-{load}", servers, workload | {"concurrency": load})
@@ -213,7 +114,7 @@ def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path) -> 
 def measure_moe(baseline: Server, arm: Server, questions: Path, folder: Path, *, probing: int) -> None:
     """Probe, then an arm beside its baseline, at each of its lengths and loads."""
     if probing:
-        probe(baseline, folder, probing)
+        probe(baseline, folder, probing, STREAMS)
     for length in arm.lengths or (0.0,):
         if arm.lengths:
             set_length(arm, length)

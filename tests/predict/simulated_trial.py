@@ -137,7 +137,8 @@ def _steps(prompt: list[int], output: list[int], config: dict[str, Any] | None) 
     k, low, high = (config[name] for name in ("num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"))
     if "synthetic_acceptance_length" not in config:
         return steps_of(prompt, output, lambda context: lookup(context, k, low, high))
-    found, at = [], 1
+    found: list[Step] = []
+    at = 1
     while at < len(output):
         drafts = len(found) % 2 == 0
         emitted = min(2 if drafts else 1, len(output) - at)
