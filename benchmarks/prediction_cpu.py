@@ -2,7 +2,8 @@
 
 Installs the demo's engine and model where they are missing, starts the servers of one wave (about 3 GB each), probes
 the baseline and runs trials between them at 1, 2 and 4 at a time: the same Spec-Bench questions to all in turns, so
-that other work on the machine meets all alike. Suffix decoding needs Arctic Inference's `suffix_decoding`; vLLM pins 0.1.1:
+that other work on the machine meets all alike. Suffix decoding needs Arctic Inference's `suffix_decoding`, of the
+release that vLLM pins (0.1.1):
 give the folder that holds the built package as --arctic.
 
     python -m benchmarks.prediction_cpu --wave a --questions FILE --out OUT

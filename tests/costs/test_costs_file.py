@@ -1,6 +1,7 @@
 """The costs file: what is written loads again, what is wrong is one line, trials add engine modes."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,20 @@ def test_the_interval_of_six_is_their_range_and_of_twelve_the_third_from_each_en
 def test_outliers_stay_and_few_repeats_have_a_wider_interval() -> None:
     assert median_interval([10, 10, 10, 10, 10, 99])[2] == 99
     middle, low, high = median_interval([10.0, 12.0])
-    assert [middle, low, high] == pytest.approx([11, 11 - 12.706, 11 + 12.706], abs=1e-3)
+    # Logarithms: their mean is that of sqrt(120), their standard deviation log(1.2) / sqrt(2).
+    factor = math.exp(12.706 * math.log(1.2) / 2)
+    assert [middle, low, high] == pytest.approx([11, 120**0.5 / factor, 120**0.5 * factor], rel=1e-4)
     with pytest.raises(ValueError, match="1 repeats"):
         median_interval([1.0])
+
+
+@given(st.lists(st.floats(1e-3, 1e4), min_size=2, max_size=5))
+def test_the_interval_of_a_time_is_above_nothing_and_that_of_a_difference_is_not(times: list[float]) -> None:
+    middle, low, high = median_interval(times)
+    assert 0 < low <= min(times) <= middle <= max(times) <= high
+    with pytest.raises(ValueError, match="above 0"):
+        median_interval([*times, 0.0])
+    assert median_interval([-1.0, 1.0], difference=True) == pytest.approx((0.0, -12.706, 12.706), abs=1e-3)
 
 
 @given(st.integers(6, 60))

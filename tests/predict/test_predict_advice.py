@@ -1,5 +1,7 @@
 """What a prediction advises: the verdict, the arms worth a reload, k by batch size, and what a finished arm implies."""
 
+import json
+import math
 from itertools import pairwise
 
 import pytest
@@ -7,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import prediction_case
+from draftworth.drafters import drafter
+from draftworth.drafters.base import Setting
 from draftworth.predict.advice import reloads, verdict
 from draftworth.predict.base import Limit, Parts, Predicted, Range
 from draftworth.predict.implied import geometric, implied, length_of
@@ -21,16 +25,21 @@ def told(
     width: float = 0.05,
     window: tuple[int, int] = (2, 4),
     limit: Limit = "nothing",
+    idle: float = 0.6,
+    more: dict[str, float] | None = None,
 ) -> Predicted:
     return Predicted(
         k=k,
         min=window[0],
         max=window[1],
         concurrency=concurrency,
+        more=more or {},
+        steps_per_token=Range(value=1 / 1.3, low=0.7, high=0.85),
         length_per_step=1.3,
         coverage=0.4,
         length_per_drafting_step=1.75,
-        acceptance_rate=0.25,
+        step_ms=Range(value=7.0, low=6.5, high=7.5),
+        idle_speed_up=idle,
         speed_up=Range(value=speed, low=speed - width, high=speed + width),
         tpot_ratio=Range(value=1 / speed, low=1 / (speed + width), high=1 / (speed - width)),
         parts=Parts(base_ms=4.0, verify_ms=1.0, mode_ms=2.0),
@@ -44,10 +53,16 @@ def test_none_pays_and_how_far_the_nearest_is() -> None:
     wide = verdict([told(1, 1, 0.95, width=0.2, limit="engine mode")])
     assert said.startswith("None of them pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
     assert "predicted 0.95 times as fast (0.90 to 1.00)" in said
-    assert "a null-draft arm" in wide
-    assert "a null-draft arm" not in said
+    assert "reaches above 1" in wide
+    assert "reaches above 1" not in said
     assert "an acceptance length of 2.40 is needed, and it has 1.75." in said
-    assert reloads([told(1, 1, 0.95)], "vllm-ngram-v1", 1800.0) == ()
+    assert reloads([told(1, 1, 0.95)], drafter("vllm-ngram-v1"), 1800.0) == ()
+
+
+def test_within_the_margin_nothing_is_advised() -> None:
+    near = [told(3, 1, 1.004)]
+    assert "is predicted to make no difference: 1.00 times as fast" in verdict(near)
+    assert reloads(near, drafter("vllm-ngram-v1"), None) == ()
 
 
 def test_the_best_is_named_with_where_it_does_not_pay() -> None:
@@ -56,7 +71,7 @@ def test_the_best_is_named_with_where_it_does_not_pay() -> None:
         "K = 3 (n-grams of 2 to 4) is predicted 1.40 times as fast (1.35 to 1.45) at 1 at a time; "
         "nothing pays at 8 at a time."
     )
-    assert "a trial decides" in verdict([told(3, 1, 1.02)])
+    assert "the interval reaches below 1, so a trial decides" in verdict([told(3, 1, 1.04)])
 
 
 def test_reloads_are_few_different_and_priced() -> None:
@@ -69,11 +84,13 @@ def test_reloads_are_few_different_and_priced() -> None:
             told(2, 1, 1.2),
             told(1, 1, 0.9),
         ],
-        "vllm-ngram-v1",
+        drafter("vllm-ngram-v1"),
         1800.0,
     )
     assert [one.k for one in found] == [3, 5, 8]
-    assert found[0].speculative_config == {
+    flag, config = found[0].arguments
+    assert flag == "--speculative-config"
+    assert json.loads(config) == {
         "method": "ngram",
         "num_speculative_tokens": 3,
         "prompt_lookup_min": 2,
@@ -81,16 +98,55 @@ def test_reloads_are_few_different_and_priced() -> None:
     }
     assert found[1].at == 4
     assert {one.seconds for one in found} == {3600.0}  # there and back
-    assert reloads([told(3, 1, 1.4)], "vllm-ngram-v1", None)[0].seconds is None
+    assert reloads([told(3, 1, 1.4)], drafter("vllm-ngram-v1"), None)[0].seconds is None
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "words"),
+    [
+        # Flags of llama.cpp b11434's common/arg.cpp and SGLang 0.5.23's server_args.py, written by hand.
+        (
+            "llamacpp-ngram-simple",
+            Setting(8, more={"size_n": 4}),
+            "--spec-type ngram-simple --spec-ngram-simple-size-m 8 --spec-ngram-simple-size-n 4",
+        ),
+        ("llamacpp-ngram-cache", Setting(8), "--spec-type ngram-cache"),
+        (
+            "sglang-ngram",
+            Setting(7, more={"speculative-ngram-match-type": 1, "speculative-ngram-capacity": 5_000_000}),
+            "--speculative-algorithm NGRAM --speculative-num-draft-tokens 8 --speculative-ngram-match-type PROB "
+            "--speculative-ngram-capacity 5000000",
+        ),
+        ("hf-prompt-lookup", Setting(10), ""),
+    ],
+)
+def test_arguments_are_what_the_engine_takes(name: str, setting: Setting, words: str) -> None:
+    assert " ".join(drafter(name).arguments(setting)) == words
 
 
 def test_k_by_batch_size_is_vllms_table() -> None:
-    table = per_batch_size(
-        [told(5, 1, 1.5), told(1, 1, 1.2), told(5, 4, 0.9), told(1, 4, 1.1), told(5, 16, 0.7), told(1, 16, 0.8)]
-    )
+    speeds = {(5, 1): 1.5, (1, 1): 1.2, (5, 4): 0.9, (1, 4): 1.1, (5, 16): 0.5, (1, 16): 0.55}
+    table = per_batch_size([told(k, load, speed, idle=0.9) for (k, load), speed in speeds.items()])
     assert table is not None
     assert table.table == ((1, 2, 5), (3, 8, 1), (9, 1_000_000, 0))
-    assert per_batch_size([told(5, 1, 0.9)]) is None
+    assert table.loads == (1, 4, 16)
+    assert table.gain == pytest.approx((math.log(1.5) + math.log(1.1) + math.log(0.9)) / 3)
+
+
+def test_off_is_not_free_in_a_server_that_speculates() -> None:
+    """k = 3 at 0.97 is better than k = 0, which keeps the engine's mode and runs at 0.6."""
+    table = per_batch_size([told(3, 1, 1.5), told(3, 8, 0.97)])
+    assert table is not None
+    assert table.table == ((1, 1_000_000, 3),)
+    # What is won at 1 is lost at 8: then no table is advised at all.
+    assert per_batch_size([told(3, 1, 1.1), told(3, 8, 0.5)]) is None
+
+
+def test_a_table_holds_settings_of_one_server() -> None:
+    some = [told(3, 1, 1.5, more={"factor": 1.0}), told(5, 4, 1.4, more={"factor": 4.0})]
+    table = per_batch_size(some)
+    assert table is not None
+    assert len(table.loads) == 1
 
 
 @given(st.dictionaries(st.integers(1, 512), st.integers(0, 8), min_size=1, max_size=12))
@@ -129,5 +185,8 @@ def test_the_case_in_the_docs_is_what_its_script_makes() -> None:
     page = prediction_case.PAGE.read_text(encoding="utf-8")
     block = page.split(prediction_case.BEGIN)[1].split(prediction_case.END)[0].strip().splitlines()
     assert block == prediction_case.table((prediction_case.SHOWN,))
+    linear, stairs = prediction_case.curves()
+    assert linear[5] == pytest.approx((17.1 + 0.5 * 5.7) / 11.5)
+    assert stairs[5] == pytest.approx(22.8 / 11.5), "a step of 6 tokens runs as 8"
     # Coding, k = 5: 62.6 against 46.4 tokens a second.
-    assert prediction_case.rows()[0].told.if_mode[-1] == pytest.approx(46.4 / 62.6)
+    assert prediction_case.rows()[0].told[0].if_mode[-1] == pytest.approx(46.4 / 62.6)

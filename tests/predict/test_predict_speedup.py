@@ -5,15 +5,18 @@ from itertools import product
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from draftworth.costs.base import Estimate
 from draftworth.drafters.base import Setting
-from draftworth.drafters.counts import SettingCounts, Tally
 from draftworth.predict.base import Predicted
 from draftworth.predict.heads import needed
-from draftworth.predict.speedup import Steps, break_even, predict_one, steps_per_token
+from draftworth.predict.requests import Requests
+from draftworth.predict.speedup import break_even, predict_one
 
+Shares = NDArray[np.float64]
 STAIRS = (1, 2, 4, 8, 16)
 
 
@@ -29,105 +32,150 @@ class Stairs:
         return 2 + 0.5 * next(size for size in STAIRS if size >= tokens)
 
     def expected(
-        self,
-        lengths: NDArray[np.float64],
-        batch: int,
-        context: int,
-        *,
-        method: tuple[str, str | None] | None = None,
+        self, lengths: Shares, batch: int, context: int, *, method: tuple[str, str | None] | None = None
     ) -> Estimate:
         """Sum over every way in which the requests can draft: slow, and plainly right."""
         del context
+        return self._over(lengths, 0, batch, speculates=method is not None)
+
+    def by_own(
+        self, lengths: Shares, batch: int, context: int, *, method: tuple[str, str | None] | None = None
+    ) -> list[Estimate]:
+        """Sum over every way in which the others can draft."""
+        del context
+        return [
+            self._over(lengths, own, batch - 1, speculates=method is not None, own=True) for own in range(len(lengths))
+        ]
+
+    def knows(self, method: tuple[str, str | None]) -> bool:
+        """Whether the engine mode is known."""
+        return bool(method)
+
+    def _over(self, lengths: Shares, drafts: int, others: int, *, speculates: bool, own: bool = False) -> Estimate:
         ms = 0.0
-        for drafted in product(range(len(lengths)), repeat=batch):
+        for drafted in product(range(len(lengths)), repeat=others):
             chance = math.prod(lengths[d] for d in drafted)
-            step = self.base(batch + sum(drafted))
-            if method is not None:
-                step += self.drafting if any(drafted) else self.idle
+            step = self.base(int(own) + others + drafts + sum(drafted))
+            if speculates:
+                step += self.drafting if drafts or any(drafted) else self.idle
             ms += chance * step
-        return Estimate(ms, ms / self.spread, ms * self.spread, "by hand", measured=True)
+        return Estimate(ms, ms / self.spread, ms * self.spread, ("by hand",), measured=True)
 
 
-def counts(joint: list[list[int]], emitted: int) -> SettingCounts:
-    k = len(joint) - 1
-    return SettingCounts(Setting(k, 2, 4), Tally(np.array(joint), emitted, k), {}, {}, None, None)
+def requests(*hists: list[float], tokens: list[float]) -> Requests:
+    return Requests(np.array(hists, dtype=np.float64), np.array(tokens, dtype=np.float64))
 
 
-def one(found: SettingCounts, batch: int, model: Stairs | None = None, steps: Steps | None = None) -> Predicted:
-    model = model or Stairs()
-    total = found.total
-    base = model.expected(np.ones(1), batch, 100)
-    steps = steps or Steps(total.steps / total.emitted, 0.0)
-    return predict_one(found, steps, base, model, batch=batch, context=100, method=("ngram", "V1"))
+def told(some: Requests, batch: int = 1, model: Stairs | None = None) -> Predicted:
+    k = some.hist.shape[1] - 1
+    return predict_one(Setting(k, 2, 4), some, model or Stairs(), batch=batch, context=100, method=("ngram", "V1"))
 
 
 def test_one_stream_by_hand() -> None:
-    # 60 steps draft nothing; 40 draft 3 tokens, 10 accept none, 10 accept one, 20 all three: 40 x 1 + 10 + 60 + 60.
-    found = counts([[60, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [10, 10, 0, 20]], emitted=170)
-    told = one(found, 1)
+    # 60 steps draft nothing, 40 draft 3 tokens; 100 steps emit 170 tokens.
+    found = told(requests([60, 0, 0, 40], tokens=[170]))
     step = 0.6 * (2.5 + 1) + 0.4 * (4.0 + 3)  # T(1) = 2.5, T(4) = 4
-    assert told.parts.base_ms == pytest.approx(2.5)
-    assert told.parts.verify_ms == pytest.approx(0.4 * 1.5)
-    assert told.parts.mode_ms == pytest.approx(0.6 * 1 + 0.4 * 3)
-    assert told.parts.step_ms == pytest.approx(step)
-    assert told.speed_up.value == pytest.approx(2.5 * 1.7 / step)
-    assert told.tpot_ratio.value == pytest.approx(1 / told.speed_up.value)
-    assert (told.coverage, told.length_per_drafting_step) == (0.4, 1 + 70 / 40)
+    assert found.parts.base_ms == pytest.approx(2.5)
+    assert found.parts.verify_ms == pytest.approx(0.4 * 1.5)
+    assert found.parts.mode_ms == pytest.approx(0.6 * 1 + 0.4 * 3)
+    assert found.step_ms.value == pytest.approx(step)
+    assert found.speed_up.value == pytest.approx(2.5 * 1.7 / step)
+    assert found.tpot_ratio.value == pytest.approx(1 / found.speed_up.value)
+    assert found.coverage == pytest.approx(0.4)
+    assert found.length_per_drafting_step == pytest.approx(1 + 70 / 40)
+    assert found.idle_speed_up == pytest.approx(2.5 / 3.5)
     # At the break-even length the same step would emit step / T(1) tokens.
-    assert told.break_even_length is not None
-    assert 1 + 0.4 * (told.break_even_length - 1) == pytest.approx(step / 2.5)
+    assert found.break_even_length is not None
+    assert 1 + 0.4 * (found.break_even_length - 1) == pytest.approx(step / 2.5)
 
 
 def test_two_streams_average_the_staircase_and_not_the_tokens() -> None:
-    found = counts([[50, 0], [25, 25]], emitted=125)
-    told = one(found, 2)
+    found = told(requests([50, 50], tokens=[125]), batch=2)
     # 2 tokens (chance 1/4), 3 (1/2, runs as 4), 4 (1/4): T = 3, 4, 4; the mean of 3 tokens alone would say 4.
     verify = 0.25 * 3 + 0.5 * 4 + 0.25 * 4
     mode = 0.25 * 1 + 0.75 * 3
-    assert told.parts.base_ms == pytest.approx(3.0)
-    assert told.parts.step_ms == pytest.approx(verify + mode)
-    assert told.speed_up.value == pytest.approx(3.0 * 1.25 / (verify + mode))
+    assert found.parts.base_ms == pytest.approx(3.0)
+    assert found.parts.step_ms == pytest.approx(verify + mode)
+    assert found.speed_up.value == pytest.approx(3.0 * 1.25 / (verify + mode))
 
 
-def test_requests_count_alike_and_not_their_tokens() -> None:
-    """A trial's ratio is of mean TPOTs over prompts: a long answer weighs as much as a short one."""
-    steps = steps_per_token(np.array([10, 900], dtype=np.int32), np.array([20, 1000], dtype=np.int32))
-    assert steps.per_token == pytest.approx((0.5 + 0.9) / 2)
-    assert steps.log_sd == pytest.approx(np.std([0.5, 0.9], ddof=1) / math.sqrt(2) / 0.7)
+def test_each_request_counts_alike_as_in_a_trial() -> None:
+    """20 short answers that never draft and 20 long ones that always do: mean TPOT over mean TPOT, by hand."""
+    short = [[10.0, 0.0, 0.0, 0.0]] * 20
+    long = [[0.0, 0.0, 0.0, 300.0]] * 20
+    found = told(requests(*short, *long, tokens=[10.0] * 20 + [900.0] * 20))
+    # T + M: 3.5 ms a token for the short ones; 7 ms a step of three tokens for the long ones; 2.5 ms without.
+    assert found.tpot_ratio.value == pytest.approx((3.5 + 7 / 3) / 2 / 2.5)
+    assert found.coverage == pytest.approx((300 / 900) / (1 + 300 / 900))
+    assert found.length_per_step == pytest.approx(2 / (1 + 1 / 3))
+
+
+def test_others_in_the_batch_draft_as_all_steps_do() -> None:
+    """A request that never drafts still waits for those that do."""
+    found = told(requests([10.0, 0.0], [0.0, 30.0], tokens=[10.0, 60.0]), batch=2)
+    # Of all steps 3/4 draft. Own 0: T(2) + M0 or T(3 -> 4) + M1; own 1: T(3 -> 4) + M1 or T(4) + M1.
+    idle = 0.25 * (3 + 1) + 0.75 * (4 + 3)
+    drafting = 4 + 3
+    assert found.tpot_ratio.value == pytest.approx((idle + drafting / 2) / 2 / 3.0)
 
 
 def test_the_interval_joins_costs_and_requests() -> None:
-    found = counts([[50, 0], [25, 25]], emitted=125)
-    sure = one(found, 1)
+    some = requests([50, 50], tokens=[125])
+    sure = told(some)
     assert sure.speed_up.low == sure.speed_up.high == sure.speed_up.value
-    costly = one(found, 1, Stairs(spread=1.1))
-    few = one(found, 1, steps=Steps(0.8, 0.05))
-    both = one(found, 1, Stairs(spread=1.1), Steps(0.8, 0.05))
-    width = [math.log(told.speed_up.high / told.speed_up.value) for told in (costly, few, both)]
-    assert width[0] == pytest.approx(math.sqrt(2) * math.log(1.1))  # a step and the baseline's, both +- 10 %
-    assert width[1] == pytest.approx(1.96 * 0.05)
-    assert width[2] == pytest.approx(math.hypot(width[0], width[1]))
+    costly = told(some, model=Stairs(spread=1.1))
+    assert math.log(costly.speed_up.high / costly.speed_up.value) == pytest.approx(math.sqrt(2) * math.log(1.1))
+    several = requests([50, 50], [90, 10], [20, 80], tokens=[125, 110, 150])
+    cost = np.array([50 * 3.5 + 50 * 6, 90 * 3.5 + 10 * 6, 20 * 3.5 + 80 * 6]) / np.array([125, 110, 150])
+    width = 1.96 * cost.std(ddof=1) / math.sqrt(3) / cost.mean()
+    few = told(several)
+    assert math.log(few.speed_up.high / few.speed_up.value) == pytest.approx(width)
+    both = told(several, model=Stairs(spread=1.1))
+    assert math.log(both.speed_up.high / both.speed_up.value) == pytest.approx(
+        math.hypot(width, math.sqrt(2) * math.log(1.1))
+    )
 
 
 @pytest.mark.parametrize(
-    ("joint", "emitted", "model", "limit"),
+    ("some", "batch", "model", "limit"),
     [
         # The engine's mode costs 4 of 2.5 ms on every step, a draft brings little.
-        ([[90, 0], [5, 5]], 105, Stairs(idle=4, drafting=4), "engine mode"),
-        # Free mode, but T(4) = 4 against 2.5 for drafts of 3 that are never right.
-        ([[0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [95, 5, 0, 0]], 105, Stairs(0, 0), "acceptance"),
-        # k = 1 at a staircase so steep that even certain acceptance does not pay.
-        ([[0, 0], [50, 50]], 150, Stairs(idle=0, drafting=3), "engine mode"),
+        (requests([90, 10], tokens=[105]), 1, Stairs(idle=4, drafting=4), "engine mode"),
+        # Free mode, but T(4) = 4 against 2.5 for drafts of 3 that are next to never right.
+        (requests([0, 0, 0, 100], tokens=[105]), 1, Stairs(0, 0), "acceptance"),
+        # Drafts of one for a step of more than twice the baseline's: M1 is more of it than verifying.
+        (requests([0, 100], tokens=[150]), 1, Stairs(idle=0, drafting=3), "engine mode"),
         # A drafting step emits 2 tokens for 3.6 ms, where the baseline takes 5; but a twentieth drafts.
-        ([[95, 0], [0, 5]], 105, Stairs(idle=0.08, drafting=0.4), "nothing"),
-        ([[95, 0], [0, 5]], 105, Stairs(idle=0.12, drafting=0.6), "coverage"),
-        ([[60, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [10, 10, 0, 20]], 170, Stairs(0, 0), "nothing"),
+        (requests([95, 5], tokens=[105]), 1, Stairs(idle=0.08, drafting=0.4), "nothing"),
+        (requests([95, 5], tokens=[105]), 1, Stairs(idle=0.12, drafting=0.6), "coverage"),
+        # Four at a time: if all drafted, 11.5 ms would bring each 3 tokens, where the baseline takes 12.
+        (requests([85, 0, 15], tokens=[130]), 4, Stairs(idle=2.5, drafting=1.5), "coverage"),
+        (requests([60, 0, 0, 40], tokens=[170]), 1, Stairs(0, 0), "nothing"),
+        (requests([100, 0], tokens=[100]), 1, Stairs(), "coverage"),
     ],
 )
-def test_what_stands_in_the_way(joint: list[list[int]], emitted: int, model: Stairs, limit: str) -> None:
-    told = one(counts(joint, emitted), 1, model)
-    assert told.limit == limit
-    assert told.pays == (limit == "nothing")
+def test_what_stands_in_the_way(some: Requests, batch: int, model: Stairs, limit: str) -> None:
+    found = told(some, batch, model)
+    assert found.limit == limit
+    assert found.pays == (limit == "nothing")
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 40), min_size=4, max_size=4), st.floats(1, 3)), min_size=1, max_size=6),
+    st.integers(1, 3),
+)
+def test_what_is_told_is_one_account(some: list[tuple[list[int], float]], batch: int) -> None:
+    """It pays exactly where the length is above break-even; the parts are the step; weights add up."""
+    hists = [[*counts[:3], counts[3] + 1] for counts, _ in some]
+    found = told(requests(*hists, tokens=[sum(h) * factor for h, (_, factor) in zip(hists, some, strict=True)]), batch)
+    assert found.parts.step_ms == pytest.approx(found.step_ms.value)
+    assert found.speed_up.value == pytest.approx(
+        found.length_per_step * found.parts.base_ms / found.parts.step_ms, rel=1e-9
+    )
+    assert found.break_even_length is not None
+    assert found.length_per_drafting_step is not None
+    if abs(found.speed_up.value - 1) > 1e-9:
+        assert (found.length_per_drafting_step > found.break_even_length) == found.pays
 
 
 def test_break_even_needs_drafts() -> None:

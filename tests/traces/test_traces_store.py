@@ -274,6 +274,26 @@ def test_a_killed_recording_loses_no_part(tmp_path: Path) -> None:
         TraceWriter(path, parts=True)
 
 
+def test_two_recordings_never_share_a_name(tmp_path: Path) -> None:
+    path, other = tmp_path / "t.parquet", tmp_path / "o.parquet"
+    first = TraceWriter(path, parts=True).__enter__()
+    second = TraceWriter(path, parts=True)
+    with pytest.raises(UsageError, match="another recording writes here"):
+        second.__enter__()
+    first.add(request_id="a", prompt=[1], output=[2])
+    path.write_bytes(b"somebody else's")
+    with pytest.raises(UsageError, match="appeared while this trace was written"):
+        first.close()
+    assert path.read_bytes() == b"somebody else's"
+    assert [one["request_id"] for one in read(tmp_path / "t.parquet.parts")] == ["a"], "nothing is lost"
+    third = TraceWriter(other).__enter__()
+    third.add(request_id="a", prompt=[1], output=[2])
+    other.write_bytes(b"somebody else's")
+    with pytest.raises(UsageError, match="appeared while"):
+        third.close()
+    assert other.read_bytes() == b"somebody else's"
+
+
 def test_parts_become_the_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "PART_S", 0.0)
     path = tmp_path / "t.parquet"

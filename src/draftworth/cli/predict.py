@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +14,13 @@ from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
-    from draftworth.bench.base import Access
     from draftworth.costs.base import Costs
-    from draftworth.drafters.base import Drafter, Setting
+    from draftworth.costs.subject import Subject
+    from draftworth.drafters.base import Drafter, Limits, Setting
     from draftworth.drafters.replay import Replayed
     from draftworth.predict.base import Prediction
+    from draftworth.predict.requests import Requests
+    from draftworth.traces.base import Trace
 
 _PROBE_S = 90.0
 """Seconds a probe takes at most where a URL is given."""
@@ -31,11 +34,14 @@ def predict(
     *,
     costs: Annotated[Path | None, Parameter(help="A costs file, as `draftworth probe` writes it.")] = None,
     url: Annotated[
-        str | None, Parameter(help="Instead: a running baseline, which is probed first (about 1 min).")
+        str | None,
+        Parameter(help="Instead: a running baseline, which is probed first: up to 90 s of load. The costs are kept."),
     ] = None,
+    log: Annotated[Path | None, Parameter(help="With --url: the server's log, for graph sizes and runner.")] = None,
     drafter: Annotated[
-        str, Parameter(help="Which algorithm; `draftworth replay --list` names them.")
-    ] = "vllm-ngram-v1",
+        str | None,
+        Parameter(help="Which algorithm, see `draftworth replay --list`; default: the engine's own n-gram drafting."),
+    ] = None,
     k: Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")] = None,
     min: Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")] = None,  # noqa: A002
     max: Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")] = None,  # noqa: A002
@@ -51,6 +57,10 @@ def predict(
         int | None, Parameter(help="Tokens of a request in the KV cache; default: the trace's, half-way an answer.")
     ] = None,
     max_model_len: Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")] = None,
+    model_config: Annotated[
+        Path | None,
+        Parameter(help="The model's config.json or folder: its experts and KV cache, beyond what was probed."),
+    ] = None,
     heads: Annotated[
         bool, Parameter(negative="", help="Also what a head or draft model that does not exist yet must reach to pay.")
     ] = False,
@@ -61,6 +71,10 @@ def predict(
         Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")
     ] = None,
     model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
+    arm: Annotated[
+        str | None, Parameter(help="Of a trial's folder: this arm's answers; default: the baseline's.")
+    ] = None,
+    vocabulary: Annotated[int | None, Parameter(help="Leave out requests with ids at or above this.")] = None,
     check: Annotated[
         list[Path] | None,
         Parameter(
@@ -84,11 +98,10 @@ def predict(
 
     No server is restarted. "None of them pays" is an answer, with how far the nearest is.
 
-    Exits 0 when predicted, 1 for wrong input.
+    Exits 0 when predicted, 1 for wrong input; with --url also 2 where the server is busy or speculates, 6 where nothing
+    could be measured.
     """
     from draftworth.cli.settings import chosen_drafter, chosen_settings, whole_numbers  # noqa: PLC0415 - lazy
-    from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
-    from draftworth.predict.whole import predicted  # noqa: PLC0415 - lazy
 
     if check:
         if trace is not None or url is not None:
@@ -98,67 +111,89 @@ def predict(
         raise UsageError("--speculation goes with --check")
     if trace is None:
         raise UsageError("which trace? `draftworth trace record` makes one")
-    if (costs is None) == (url is None):
-        raise UsageError("what does a step cost? Give --costs FILE (from `draftworth probe`) or --url URL, one of them")
-    if not 0 <= draft_share <= 1:
-        raise UsageError(f"--draft-share: must be from 0 to 1, not {draft_share:g}")
+    _check_values(
+        costs,
+        url,
+        draft_share,
+        {"context": context, "max-model-len": max_model_len, "vocabulary": vocabulary, "top": top},
+    )
     loads = whole_numbers("--concurrency", concurrency) or []
-    if any(load < 1 for load in loads):
-        raise UsageError(f"--concurrency: must be at least 1, not {concurrency}")
-    for name, value in (("context", context), ("max-model-len", max_model_len), ("top", top)):
-        if value is not None and value < 1:
-            raise UsageError(f"--{name}: must be at least 1, not {value}")
-    chosen = chosen_drafter(drafter)
+    from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
+    from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
+    from draftworth.costs.paper.config import read_shape  # noqa: PLC0415 - lazy
+    from draftworth.costs.subject import subject  # noqa: PLC0415 - lazy
+    from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
+    from draftworth.predict.speculation import default_drafter  # noqa: PLC0415 - lazy
+    from draftworth.predict.whole import check_engine, context_of, predicted  # noqa: PLC0415 - lazy
+    from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
+
+    shape = None if model_config is None else read_shape(model_config)
+    opened = open_trace(trace, tokenizer=tokenizer, model=model, arm=arm, vocabulary=vocabulary)
+    access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
+    server = None if url is None else subject(url, access=access, log=log)
+    known = load_costs(costs or Path()) if server is None else _before(server)
+    chosen = chosen_drafter(drafter or default_drafter(known.engine, known.version, known.runner))
+    check_engine(chosen, known)
     named = any(value is not None for value in (k, min, max, set))
     settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid or not named)
-    access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
-    known = _costs(costs, url, access, loads, settings)
-    replayed = _replayed(trace, chosen, settings, loads, max_model_len, tokenizer=tokenizer, model=model)
-    prediction = predicted(trace, chosen, replayed, known, context=context, draft_share=draft_share if heads else None)
+    limits = Limits(max_model_len=max_model_len, vocabulary=vocabulary)
+    replayed = _replayed(opened, chosen, settings, loads, limits)
+    if server is not None:
+        depth = context or context_of(replayed[loads[0]][0].seen)
+        known = _probed(server, depth, loads, [one.k for one in settings])
+    prediction = predicted(
+        trace, chosen, replayed, known, shape=shape, context=context, draft_share=draft_share if heads else None
+    )
     _show(prediction, top=top, as_json=as_json)
     return 0
 
 
-def _costs(
-    file: Path | None, url: str | None, access: "Access", loads: Sequence[int], settings: Sequence["Setting"]
-) -> "Costs":
-    if file is not None:
-        from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
+def _check_values(costs: Path | None, url: str | None, draft_share: float, counts: Mapping[str, int | None]) -> None:
+    if (costs is None) == (url is None):
+        raise UsageError("what does a step cost? Give --costs FILE (from `draftworth probe`) or --url URL, one of them")
+    if not 0 <= draft_share <= 1:
+        raise UsageError(f"--draft-share: must be from 0 to 1, not {draft_share:g}")
+    for name, value in counts.items():
+        if value is not None and value < 1:
+            raise UsageError(f"--{name}: must be at least 1, not {value}")
 
-        return load_costs(file)
+
+def _before(found: "Subject") -> "Costs":
+    """Return what is known of a server before it is probed."""
+    from draftworth.costs.base import Costs  # noqa: PLC0415 - lazy
+
+    return Costs(created="", engine=found.live.engine.name, version=found.version, runner=found.facts.runner)
+
+
+def _probed(found: "Subject", context: int, loads: Sequence[int], ks: Sequence[int]) -> "Costs":
+    """Probe a baseline at the trace's context, up to the steps that will be predicted, and keep the costs."""
     from draftworth.cli.probe import measured  # noqa: PLC0415 - lazy
+    from draftworth.costs.file import new_costs, save_costs  # noqa: PLC0415 - lazy
     from draftworth.costs.probe import Options  # noqa: PLC0415 - lazy
-    from draftworth.costs.subject import subject  # noqa: PLC0415 - lazy
 
-    # As many tokens as a step of the longest drafts carries, in doublings: T is a staircase with wide treads up there.
-    most = max(loads) * (1 + max(one.k for one in settings))
-    sizes = {1, 2, *loads, *(2**at for at in range(most.bit_length()))}
-    options = Options(concurrency=tuple(sorted(sizes)), budget_s=_PROBE_S)
-    return measured(subject(str(url), access=access), options)
+    # In doublings: T is a staircase with wide treads up there.
+    most = max(loads) * (1 + max(ks))
+    sizes = {1, 2, *loads, *(2**at for at in range(most.bit_length() + 1))}
+    options = Options(concurrency=tuple(sorted(sizes)), contexts=(context,), budget_s=_PROBE_S)
+    costs = measured(found, options)
+    path = new_costs()
+    save_costs(costs, path)
+    print(f"Costs: {path}", file=sys.stderr)
+    return costs
 
 
 def _replayed(
-    path: Path,
-    drafter: "Drafter",
-    settings: Sequence["Setting"],
-    loads: Sequence[int],
-    max_model_len: int | None,
-    *,
-    tokenizer: Path | None,
-    model: str | None,
-) -> "dict[int, Replayed]":
+    opened: "Trace", drafter: "Drafter", settings: Sequence["Setting"], loads: Sequence[int], limits: "Limits"
+) -> "dict[int, tuple[Replayed, list[Requests]]]":
     """Replay once for all loads, or once for each where requests share what was learned."""
     from draftworth.cli.settings import replay_progress  # noqa: PLC0415 - lazy
-    from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
-    from draftworth.drafters.replay import replay  # noqa: PLC0415 - lazy
-    from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
+    from draftworth.predict.requests import replay_requests  # noqa: PLC0415 - lazy
 
-    opened = open_trace(path, tokenizer=tokenizer, model=model)
-    found: dict[int, Replayed] = {}
+    found: dict[int, tuple[Replayed, list[Requests]]] = {}
     for load in loads if drafter.shared else loads[:1]:
-        limits = Limits(max_model_len=max_model_len, concurrency=load if drafter.shared else 1)
+        here = replace(limits, concurrency=load if drafter.shared else 1)
         with replay_progress(opened.requests, len(settings)) as tell:
-            found[load] = replay(opened, drafter, settings, limits, progress=tell, keep_requests=True)
+            found[load] = replay_requests(opened, drafter, settings, here, progress=tell)
     return {load: found.get(load, found[loads[0]]) for load in loads}
 
 

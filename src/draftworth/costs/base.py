@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 from draftworth.models import Frozen
 
 SCHEMA_VERSION = 1
+REFERENCE = 2
+"""New tokens behind a prefix that others are differences against: the fewest that run as a prefill."""
 
 How = Literal["concurrency", "prefix", "arm", "paper"]
 """`concurrency`: B streams of one token each; `prefix`: a cached prefix and n new tokens with one token out; `arm`:
@@ -34,6 +36,22 @@ class StepCost(Frozen):
     """95 % interval of the median over the repeats."""
     repeats: int
     how: How
+    """As measured: what a point by `prefix` has too much of is taken off when it is read (`prefix_points`)."""
+
+
+class Prefill(Frozen):
+    """What two new tokens behind a cached prefix took longer to the first token than one, which is a decode step."""
+
+    batch: int
+    """Requests at a time."""
+    context: int
+    """Tokens of each request in the KV cache."""
+    ms: float
+    """Median over the repeats of L(2) - L(1); may be below 0."""
+    low: float
+    high: float
+    """95 % interval of the median over the repeats."""
+    repeats: int
 
 
 class EngineMode(Frozen):
@@ -47,7 +65,11 @@ class EngineMode(Frozen):
     """vLLM's model runner, `V1` or `V2`."""
     batch: int
     tokens: int
-    """Tokens of each drafting request in the step: k + 1; 1 for `idle`."""
+    """Tokens of a request that drafts as many as it may: k + 1; 1 for `idle`."""
+    mean_tokens: float | None = None
+    """Mean tokens of a drafting request in the measured steps, where drafts fall short of k; None: `tokens`."""
+    context: int | None = None
+    """Tokens of each request in the KV cache where it was measured; None in files of earlier versions."""
     ms: float
     low: float
     high: float
@@ -70,9 +92,13 @@ class Costs(Frozen):
     version: str | None = None
     machine: str = ""
     """GPUs as far as they are known, for a person."""
+    runner: str | None = None
+    """vLLM's model runner, `V1` or `V2`, from the server's log."""
     graph_sizes: tuple[int, ...] = ()
     """Token counts for which CUDA graphs were captured, where they are known: T is a staircase over them."""
     points: tuple[StepCost, ...] = ()
+    prefills: tuple[Prefill, ...] = ()
+    """Of the probe's prefixes, by their number and context; whether points by `prefix` can be trusted hangs on it."""
     modes: tuple[EngineMode, ...] = ()
     reload_s: float | None = None
     """Seconds one start of the server takes, where it is known."""
@@ -87,14 +113,14 @@ class Estimate:
         ms: best value.
         low: lower end of the 95 % interval.
         high: upper end.
-        why: where it comes from, for a person; several sources are joined by `; `.
+        why: where it comes from, for a person, one reason each.
         measured: whether it lies on measured points, and not between or beyond them.
     """
 
     ms: float
     low: float
     high: float
-    why: str
+    why: tuple[str, ...]
     measured: bool
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from draftworth.costs.base import StepCost
+from draftworth.costs.base import REFERENCE, StepCost
 from draftworth.costs.paper.config import ModelShape
 
 NEAR_TOKENS = 64
@@ -46,7 +46,9 @@ def kv_slope(points: Sequence[StepCost], shape: ModelShape | None) -> KvSlope:
     over = best = low = high = 0.0
     for same in cells.values():
         for near, far in pairwise(sorted(same, key=lambda point: point.context)):
-            run = near.batch * (far.context - near.context)
+            # A point by prefix stands on twice as many streams.
+            caches = REFERENCE * near.batch if near.how == "prefix" and near.tokens >= REFERENCE else near.batch
+            run = caches * (far.context - near.context)
             over += run * run
             best += run * (far.ms - near.ms)
             low += run * (far.low - near.high)

@@ -17,7 +17,8 @@ _HOW = {
 def lines(costs: Costs) -> list[str]:
     """Return a costs file for a person: tables with bars, one block for each way of measuring and context."""
     title = " ".join(one for one in (costs.engine, costs.version) if one) or "costs"
-    about = [costs.model, costs.machine or None, costs.url]
+    runner = f"{costs.runner} runner" if costs.runner else None
+    about = [costs.model, costs.machine or None, runner, costs.url]
     told = [f"{title}: {', '.join(one for one in about if one)}".rstrip(": ")]
     if costs.graph_sizes:
         told.append(f"CUDA graphs at {', '.join(map(str, costs.graph_sizes))} tokens (| in the tables)")

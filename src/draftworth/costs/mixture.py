@@ -31,3 +31,25 @@ class StepMixture(Protocol):
             UsageError: nothing is known of the method's engine mode.
         """
         ...
+
+    def by_own(
+        self,
+        lengths: NDArray[np.float64],
+        batch: int,
+        context: int,
+        *,
+        method: tuple[str, str | None] | None = None,
+    ) -> list[Estimate]:
+        """Return the expected milliseconds of a step by what one of its requests drafts.
+
+        The d-th of the result is of steps in which one request drafts d tokens and the other `batch - 1` draft
+        independently by `lengths`; their mean by `lengths` is `expected`. Arguments and errors are those of `expected`.
+
+        Returns:
+            One estimate for each of `lengths`, also for those of chance 0.
+        """
+        ...
+
+    def knows(self, method: tuple[str, str | None]) -> bool:
+        """Whether the engine mode of a method, on a runner (None: any), is known, measured or from the library."""
+        ...

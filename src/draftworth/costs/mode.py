@@ -7,7 +7,7 @@ of the mixture of an arm's steps. Elsewhere it is interpolated, between lengths 
 a step in which all draft, and the interval reaches to what the ratio form says, the best of the others on one run.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -25,6 +25,7 @@ OTHER_KIND = (0.5, 2.0)
 
 
 Mask = NDArray[np.bool_]
+Kind = Literal["idle", "drafting"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,8 @@ class ModeBand:
     """What the engine mode adds to many steps, and where that comes from."""
 
     band: Band
-    why: str
-
-
-Kind = Literal["idle", "drafting"]
+    why: Mapping[Kind, str]
+    """Only of kinds of steps that there are."""
 
 
 class Lookup(Protocol):
@@ -70,7 +69,7 @@ def mode_band(
     idle, drafting = ([mode for mode in mine if mode.kind == kind] for kind in ("idle", "drafting"))
     none = tokens == batch
     parts: list[tuple[Mask, Band]] = []
-    why: list[str] = []
+    why: dict[Kind, str] = {}
     kinds: tuple[tuple[Kind, list[EngineMode], list[EngineMode], Mask], ...] = (
         ("idle", idle, drafting, none),
         ("drafting", drafting, idle, ~none),
@@ -81,10 +80,10 @@ def mode_band(
         part = base.take(where)
         if own:
             band = _measured(own, batch, longest, part)
-            why.append(f"engine mode of {name} steps: {_sources(own)}")
+            why[name] = f"engine mode of {name} steps: {_sources(own)}"
         elif other:
             band = _measured(other, batch, longest, part, widen=OTHER_KIND)
-            why.append(f"engine mode of {name} steps: taken from the other kind of step, widened ({_sources(other)})")
+            why[name] = f"engine mode of {name} steps: taken from the other kind of step, widened ({_sources(other)})"
         else:
             found = lookup(
                 engine=costs.engine,
@@ -100,14 +99,23 @@ def mode_band(
                     " and one of synthetic acceptance, and add them with `draftworth probe --add-trial TRIAL`"
                 )
             band = _from_library(found, part)
-            why.append(f"engine mode of {name} steps: {found.source}")
+            why[name] = f"engine mode of {name} steps: {found.source}"
         parts.append((where, band))
     size = tokens.size
     whole = Band(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.bool_))
     for where, band in parts:
         whole.ms[where], whole.low[where], whole.high[where] = band.ms, band.low, band.high
         whole.measured[where] = band.measured
-    return ModeBand(whole, "; ".join(dict.fromkeys(why)))
+    return ModeBand(whole, why)
+
+
+def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:
+    """Whether anything is known of what a method adds to a step, measured or from the library."""
+    drafts, runner = method
+    if any(mode.method == drafts and _runs_on(mode, runner) for mode in costs.modes):
+        return True
+    found = lookup(engine=costs.engine, version=costs.version, runner=runner, method=drafts, base_ms=1.0, kind="idle")
+    return found is not None
 
 
 def _runs_on(mode: EngineMode, runner: str | None) -> bool:

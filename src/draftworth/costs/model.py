@@ -7,7 +7,8 @@ independently, so it is too dear) and one request of N tokens (`prefix`: runs as
 the overlap of experts is. Only where the second was not measured is it made from the first by the overlap of experts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from draftworth.costs.base import Costs, EngineMode, Estimate
 from draftworth.costs.curve import Band, Ints
 from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
-from draftworth.costs.mode import ModeBand, mode_band
+from draftworth.costs.mode import Kind, ModeBand, known, mode_band
 from draftworth.costs.paper.config import ModelShape
 from draftworth.costs.steps import Steps
 from draftworth.errors import UsageError
@@ -55,7 +56,7 @@ class FittedModel:
             ValueError: the composition is empty, or a request carries no token.
         """
         batch, total = _checked(tokens)
-        return _one(self.steps.table(batch, total, context), total - batch, self.steps.why(batch, total))
+        return _one(self.steps.table(batch, total, context), total - batch, (self.steps.why(batch, total),))
 
     def speculating(
         self, tokens: Sequence[int], context: int, *, method: str, runner: str | None, longest: int | None = None
@@ -69,7 +70,7 @@ class FittedModel:
         batch, total = _checked(tokens)
         at = total - batch
         band, why = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
-        return _one(band, 0, f"{self.steps.why(batch, at + batch)}; {why}")
+        return _one(band, 0, (self.steps.why(batch, at + batch), *why.values()))
 
     def expected(
         self,
@@ -88,27 +89,60 @@ class FittedModel:
             ValueError: `lengths` is no distribution, or `batch` is below 1.
             UsageError: nothing is known of the method's engine mode.
         """
-        chances = total_drafted(lengths, batch)
-        drafted = np.flatnonzero(chances > LOST)
-        weights = chances[drafted] / chances[drafted].sum()
-        totals = drafted.astype(np.int64) + batch
-        most = int(totals[-1])
+        mixed = self._mixed(lengths, np.flatnonzero(np.asarray(lengths) > 0), batch, context, method)
+        return mixed.at(mixed.own @ mixed.given)
+
+    def by_own(
+        self,
+        lengths: NDArray[np.float64],
+        batch: int,
+        context: int,
+        *,
+        method: tuple[str, str | None] | None = None,
+    ) -> list[Estimate]:
+        """Return the expected milliseconds of a step by what one of its requests drafts; see `StepMixture`.
+
+        Raises:
+            ValueError: `lengths` is no distribution, or `batch` is below 1.
+            UsageError: nothing is known of the method's engine mode.
+        """
+        mixed = self._mixed(lengths, np.arange(len(lengths)), batch, context, method)
+        return [mixed.at(weights) for weights in mixed.given]
+
+    def knows(self, method: tuple[str, str | None]) -> bool:
+        """Whether the engine mode of a method is known; see `StepMixture`."""
+        from draftworth.costs.library import lookup  # noqa: PLC0415 - its intervals need scipy
+
+        return known(self.costs, method, lookup)
+
+    def _mixed(
+        self,
+        lengths: NDArray[np.float64],
+        own: Ints,
+        batch: int,
+        context: int,
+        method: tuple[str, str | None] | None,
+    ) -> "_Mixed":
+        """Return the steps in which one request drafts each of `own` tokens and the others by `lengths`."""
+        total_drafted(lengths, batch)  # raises where it is no distribution
+        chances = total_drafted(lengths, batch - 1) if batch > 1 else np.ones(1)
+        others = np.flatnonzero(chances > LOST)
+        share = chances[others] / chances[others].sum()
+        totals = np.unique(batch + own[:, None] + others[None, :]).astype(np.int64)
+        given = np.zeros((own.size, totals.size))
+        for row, drafted in enumerate(own):
+            given[row, np.searchsorted(totals, batch + drafted + others)] = share
+        why: Mapping[Kind, str] = {}
         if method is None:
-            band, why = self.steps.table(batch, most, context).take(drafted), ""
+            band = self.steps.table(batch, int(totals[-1]), context).take(totals - batch)
         else:
             band, why = self._with_mode((batch, len(lengths)), totals, context, method)
-        reason = self.steps.why(batch, int(totals[int(np.argmax(weights))]))
-        return Estimate(
-            ms=float(weights @ band.ms),
-            low=float(weights @ band.low),
-            high=float(weights @ band.high),
-            why=f"{reason}; {why}" if why else reason,
-            measured=bool(band.measured[weights > RARE].all()),
-        )
+        chosen = np.asarray(lengths, dtype=np.float64)[own]
+        return _Mixed(self.steps, batch, totals, given, chosen / chosen.sum() if chosen.any() else chosen, band, why)
 
     def _with_mode(
         self, place: tuple[int, int], totals: Ints, context: int, method: tuple[str, str | None]
-    ) -> tuple[Band, str]:
+    ) -> tuple[Band, Mapping[Kind, str]]:
         """Return steps with speculation on, of these tokens (ascending, all at least the batch).
 
         Args:
@@ -141,16 +175,62 @@ class FittedModel:
     def _recentred(self, mode: EngineMode) -> EngineMode:
         """Return a drafting mode of one stream beside this model's own T of its step, so that the step is as measured.
 
-        Of several streams the composition was a mixture, and its T stays what it was measured beside.
+        Of several streams the composition was a mixture, and its T stays what it was measured beside. So it does where
+        nobody knows at which context the mode was measured, and the file has several.
         """
         if mode.batch != 1 or mode.tokens == 1:
             return mode
+        if mode.context is None and len({one.context for one in self.costs.points}) > 1:
+            return mode
         overlap = not self._beside_streams(mode.method, mode.runner)
-        table = self.steps.table(1, mode.tokens, self.steps.reference, overlap=overlap)
-        mine = float(table.ms[mode.tokens - 1])
+        context = self.steps.reference if mode.context is None else mode.context
+        table = self.steps.table(1, mode.tokens, context, overlap=overlap)
+        tokens = mode.mean_tokens or float(mode.tokens)  # drafts as alike as whole tokens can be: `arms.draft_shares`
+        mine = float(np.interp(tokens, np.arange(1, table.ms.size + 1), table.ms))
         shift = mode.step_ms - mine - mode.ms
         return mode.model_copy(
             update={"ms": mode.ms + shift, "low": mode.low + shift, "high": mode.high + shift, "base_ms": mine}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Mixed:
+    """Steps by their tokens, and how likely each is.
+
+    Attributes:
+        steps: T, for where it comes from.
+        batch: requests in a step.
+        totals: [n], tokens of the steps, ascending.
+        given: [m, n], chance of each where one request drafts the m-th number of tokens.
+        own: [m], chance that it does.
+        band: of each of the steps.
+        why: where their engine mode comes from.
+    """
+
+    steps: Steps
+    batch: int
+    totals: Ints
+    given: NDArray[np.float64]
+    own: NDArray[np.float64]
+    band: Band
+    why: Mapping[Kind, str]
+
+    def at(self, weights: NDArray[np.float64]) -> Estimate:
+        """Return the mean by these weights [n]."""
+        band, there = self.band, weights > 0
+        kinds: dict[Kind, bool] = {
+            "idle": bool(there[self.totals == self.batch].any()),
+            "drafting": bool(there[self.totals > self.batch].any()),
+        }
+        return Estimate(
+            ms=float(weights @ band.ms),
+            low=float(weights @ band.low),
+            high=float(weights @ band.high),
+            why=(
+                self.steps.why(self.batch, int(self.totals[int(np.argmax(weights))])),
+                *(reason for kind, reason in self.why.items() if kinds[kind]),
+            ),
+            measured=bool(band.measured[weights > RARE].all()),
         )
 
 
@@ -160,5 +240,5 @@ def _checked(tokens: Sequence[int]) -> tuple[int, int]:
     return len(tokens), sum(tokens)
 
 
-def _one(band: Band, at: int, why: str) -> Estimate:
+def _one(band: Band, at: int, why: tuple[str, ...]) -> Estimate:
     return Estimate(float(band.ms[at]), float(band.low[at]), float(band.high[at]), why, bool(band.measured[at]))

@@ -13,6 +13,7 @@ from statistics import median
 
 from draftworth.bench.base import Target
 from draftworth.bench.http import Client
+from draftworth.costs.base import REFERENCE
 from draftworth.costs.concurrency import Stream, ask, at_once
 from draftworth.costs.passages import Passages
 from draftworth.errors import MeasureError
@@ -21,8 +22,6 @@ GRAIN = 64
 """Cached lengths are multiples of this: of the usual block sizes (16, 32, 64), so that whole blocks are cached."""
 SHOTS = 5
 """Pairs of requests of one repeat, of n new tokens and of `REFERENCE`."""
-REFERENCE = 2
-"""New tokens that the others are differences against: the fewest that run as a prefill."""
 
 
 def cached_length(context: int) -> int:

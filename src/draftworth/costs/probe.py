@@ -272,7 +272,7 @@ class _Probe:
     # What it came to.
 
     def _costs(self) -> Costs:
-        points = self.results.points(self.plan)
+        points, prefills = self.results.points(self.plan), self.results.prefills(self.plan)
         told = self.results.notes(self.plan, self.options.repeats)
         if not points:
             why = next(iter(self.results.failures.values()), f"the budget of {self.options.budget_s:g} s was too short")
@@ -285,8 +285,10 @@ class _Probe:
             engine=subject.live.engine.name,
             version=subject.version,
             machine=subject.machine,
+            runner=subject.facts.runner,
             graph_sizes=subject.graph_sizes,
             points=points,
+            prefills=prefills,
             reload_s=subject.reload_s,
-            notes=(*subject.notes, *self.notes, *told, *biases(points)),
+            notes=(*subject.notes, *self.notes, *told, *biases(points, prefills)),
         )

@@ -1,5 +1,6 @@
 """T of steps without speculation: two curves through measured points, and what lies between them."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -7,8 +8,9 @@ import numpy as np
 from draftworth.costs import experts
 from draftworth.costs.base import Costs, StepCost
 from draftworth.costs.curve import Band, Curve, Floats, Growth, Ints, only
-from draftworth.costs.kv import at_context, kv_slope
+from draftworth.costs.kv import NEAR_SHARE, at_context, kv_slope
 from draftworth.costs.paper.config import ModelShape
+from draftworth.costs.prefix_points import read_prefixes
 from draftworth.costs.staircase import staircase
 
 LONE_SHARE = 0.5
@@ -26,11 +28,12 @@ class Steps:
 
     def __init__(self, costs: Costs, shape: ModelShape | None, rho: float) -> None:
         """Take the points of a costs file, at least one."""
-        self.points = costs.points
+        self.slope = kv_slope(costs.points, shape)
+        self.prefixes = read_prefixes(costs, self.slope)
+        self.points = self.prefixes.points
         self.shape = shape
         self.rho = rho
         self.stairs = staircase(costs.graph_sizes, costs.points, costs.engine)
-        self.slope = kv_slope(costs.points, shape)
         contexts = sorted(point.context for point in costs.points)
         self.reference = contexts[len(contexts) // 2]
         """The context most was measured at."""
@@ -77,18 +80,24 @@ class Steps:
     def _steps(self, batch: int, totals: Ints, context: int, *, overlap: bool) -> Band:
         by_stream, by_prefix = self._points(context)
         if by_stream is not None and by_prefix is not None:
-            dear, cheap = by_stream.at(totals), by_prefix.at(totals)
+            if self.prefixes.trust == "floor":
+                return self._above(
+                    by_prefix.at(totals), self._thinned(by_stream, batch, totals, context, overlap=overlap)
+                )
+            dear, cheap = by_stream.at(totals), self._prefix(by_prefix, totals, context)
             share = np.where(totals > 1, (batch - 1) / np.maximum(totals - 1, 1), 1.0)
             ms = share * dear.ms + (1 - share) * cheap.ms
             plain = totals == batch
             low = np.where(plain, dear.low, np.minimum(np.minimum(cheap.low, dear.low), ms))
             top = np.maximum(dear.high - (totals - batch) * context * self.slope.low, ms)
+            if self.prefixes.trust == "untold":
+                top = np.maximum(top, dear.high)
             high = np.where(plain, dear.high, np.maximum(cheap.high, top))
             return Band(ms, low, high, np.where(plain, dear.measured, cheap.measured & (batch == 1)))
         if by_stream is not None:
             return self._thinned(by_stream, batch, totals, context, overlap=overlap)
         assert by_prefix is not None  # one of them has points
-        cheap = by_prefix.at(totals)
+        cheap = self._prefix(by_prefix, totals, context)
         if batch == 1:
             return cheap
         # Independent tokens count for more consecutive ones.
@@ -96,6 +105,18 @@ class Steps:
         dear = by_prefix.at(as_one.astype(np.int64))
         ms = (cheap.ms + dear.ms) / 2
         return Band(ms, np.minimum(cheap.low, ms), np.maximum(dear.high, ms), np.zeros(totals.size, dtype=np.bool_))
+
+    def _prefix(self, curve: Curve, totals: Ints, context: int) -> Band:
+        """Return the prefix curve; measured where nothing that was assumed of it matters."""
+        band = curve.at(totals)
+        sure = self.prefixes.doubt(1, context) <= NEAR_SHARE * band.ms
+        told = self.prefixes.trust == "measured"
+        return replace(band, measured=band.measured & (totals > 1) & sure & told | band.measured & (totals == 1))
+
+    @staticmethod
+    def _above(prefix: Band, streams: Band) -> Band:
+        """Return what streams say, down to what the prefixes say: those are a lower end only."""
+        return replace(streams, low=np.minimum(streams.low, prefix.low))
 
     def _thinned(self, curve: Curve, batch: int, totals: Ints, context: int, *, overlap: bool) -> Band:
         """Return steps made of the concurrency curve alone: consecutive tokens share experts.
@@ -115,14 +136,16 @@ class Steps:
 
         shape = self.shape
         several = totals > batch
+        # A step of as many requests of one token each costs no more; beyond what was measured streams have no caches.
+        least = curve.at(np.asarray([batch]))
         moe = shape is not None and shape.experts > 0
         # N streams read N caches, a step of B requests only B.
-        caches = np.where(several, (totals - batch) * float(context), 0.0)
-        least = np.ones_like(band.ms) * curve.at_fractions(np.asarray([1.0]))[0]
+        read = np.maximum(np.minimum(totals, curve.sizes[-1]) - batch, 0)
+        caches = np.where(several, read * float(context), 0.0)
         best = band.ms - caches * self.slope.ms + (fewer(self.rho) if moe and overlap else 0.0)
-        best = np.where(several, np.maximum(best, np.minimum(least, band.ms)), band.ms)
+        best = np.where(several, np.maximum(best, np.minimum(least.ms, band.ms)), band.ms)
         lowest = band.low - caches * self.slope.high + (0.0 if shape and not moe else fewer(experts.RHO_RANGE[1]))
-        low = np.where(several, np.minimum(np.maximum(lowest, np.minimum(least, band.low)), best), band.low)
+        low = np.where(several, np.minimum(np.maximum(lowest, np.minimum(least.low, band.low)), best), band.low)
         high = np.maximum(band.high - caches * self.slope.low, best)
         return Band(best, low, high, band.measured & ~several)
 
@@ -132,6 +155,8 @@ class Steps:
         What they differ by from the curves is carried to the sizes between and beyond them, with an interval that holds
         both readings.
         """
+        if self.prefixes.trust == "floor":
+            return band
         cells: dict[int, list[StepCost]] = {}
         for point in self.points:
             if point.batch == batch > 1 and point.tokens > 1 and point.how != "paper":
@@ -139,13 +164,21 @@ class Steps:
         exact = {at: at_context(points, context, self.slope) for at, points in cells.items() if at < band.ms.size}
         if not exact:
             return band
-        places = sorted(exact)
-        off = [np.log(exact[at][0] / band.ms[at]) for at in places]
-        factor = np.exp(np.interp(np.arange(band.ms.size), [0, *places], [0.0, *off]))
+        totals = batch + np.arange(band.ms.size)
+        runs_as = self.stairs.pad_all(totals) if self.stairs.known in {"given", "inferred"} else totals
+        # Of several cells on one stair the longest speaks for it.
+        off = {int(runs_as[at]): float(np.log(exact[at][0] / band.ms[at])) for at in sorted(exact)}
+        places = sorted({batch, *off})
+        factor = np.exp(np.interp(runs_as, places, [off.get(at, 0.0) for at in places]))
+        factor[0] = 1.0
         low, high = np.minimum(band.low, band.low * factor), np.maximum(band.high, band.high * factor)
         pinned = Band(band.ms * factor, low, high, band.measured.copy())
         for at, row in exact.items():
             pinned.ms[at], pinned.low[at], pinned.high[at], pinned.measured[at] = row
+            doubt = self.prefixes.doubt(batch, context)
+            pinned.measured[at] &= self.prefixes.trust == "measured" and doubt <= NEAR_SHARE * row[0]
+            if self.prefixes.trust == "untold":
+                pinned.high[at] = max(row[2], high[at])
         return pinned
 
     def _work(self, tokens: Floats) -> Floats:
@@ -170,8 +203,13 @@ class Steps:
         runs = f", which run as {stair}" if stair != total else ""
         by_stream, by_prefix = self._points(self.reference)
         exact = [point for point in self.points if (point.batch, point.batch * point.tokens) == (batch, total)]
-        if exact:
-            return f"T of {batch} x {total / batch:g} tokens: measured ({exact[0].how})"
+        trust = self.prefixes.trust
+        if total > batch and trust == "floor":
+            by_prefix = None
+        elif exact:
+            untold = "prefix, without what a prefill costs beyond a decode step: probe it again"
+            how = untold if exact[0].how == "prefix" and trust == "untold" else exact[0].how
+            return f"T of {batch} x {total / batch:g} tokens: measured ({how})"
         curve = by_stream if batch == total or by_prefix is None else by_prefix
         kind = "concurrency" if curve is by_stream else "prefix"
         sizes = curve.sizes if curve is not None else ()
@@ -181,4 +219,6 @@ class Steps:
             place = "beyond" if sizes and total > sizes[-1] else "between"
             place += " measured points"
         mixed = " and concurrency" if kind == "prefix" and batch > 1 else ""
+        if total > batch and trust == "floor":
+            mixed = ", down to what prefixes say: prefills are bound by something else than their tokens"
         return f"T of {batch} requests with {total} tokens{runs}: {place} by {kind}{mixed}"

@@ -53,9 +53,8 @@ class Subject:
 
     @property
     def machine(self) -> str:
-        """What is known of the machine and of the runner, for a person."""
-        runner = f"{self.facts.runner} runner" if self.facts.runner else None
-        return ", ".join(one for one in (self.facts.device, runner) if one)
+        """What is known of the machine, for a person."""
+        return self.facts.device or ""
 
     def others(self) -> int | None:
         """Return how many requests the server has at hand now; None where it does not tell."""

@@ -131,3 +131,7 @@ class Drafter(Protocol):
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay."""
         ...
+
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return what the engine is started with for a setting, defaults left out; empty where there is no server."""
+        ...

@@ -66,6 +66,11 @@ class HFPromptLookup:
         """Return 64 settings: eight draft lengths for each of eight longest n-grams."""
         return [Setting(k, None, n) for n in GRID_MAX for k in GRID_K]
 
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return nothing: prompt lookup is a parameter of `generate` (`prompt_lookup_num_tokens`), no server's flag."""
+        del setting
+        return ()
+
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay; `limits.max_model_len` is transformers' max_length."""
         bound = limits.max_model_len

@@ -117,6 +117,15 @@ class LlamaCppDrafter:
         some = self.settings(k=self.tried.get("k"), more={name: self.tried[name] for name in self.flags})
         return [one for one in some if self.can_draft(one)]
 
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return llama-server's flags, those at their defaults left out."""
+        words = ["--spec-type", self.name.removeprefix("llamacpp-")]
+        values = [(self.draft, setting.k), *((flag, setting.more.get(name)) for name, flag in self.flags.items())]
+        for flag, value in values:
+            if value is not None and flag.low < flag.high and int(value) != flag.default:
+                words += [flag.flag, str(int(value))]
+        return tuple(words)
+
     def can_draft(self, setting: Setting) -> bool:
         """Return whether this setting drafts anything at all."""
         return setting.k > 0

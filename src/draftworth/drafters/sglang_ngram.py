@@ -148,6 +148,15 @@ class SGLangNgram:
         """Return the settings worth trying: k and the match type."""
         return self.settings(k=(3, 5, 7, 11, 15, 23), more={_TYPE: (0, 1), _HIGH: (1, 4, 10)})
 
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return SGLang's flags, those at their defaults left out. Draft tokens count the root."""
+        words = ["--speculative-algorithm", "NGRAM", "--speculative-num-draft-tokens", str(setting.k + 1)]
+        for name, default in _DEFAULTS.items():
+            value = setting.more.get(name, default)
+            if value != default:
+                words += [f"--{name}", ("BFS", "PROB")[int(value)] if name == _TYPE else str(int(value))]
+        return tuple(words)
+
     def session(self, settings: Sequence[Setting], limits: Limits) -> SGLangSession:
         """Begin a replay with an empty trie for each setting."""
         return SGLangSession(settings, limits)

@@ -16,6 +16,7 @@ from itertools import product
 
 from draftworth.drafters.base import Limits, Setting
 from draftworth.drafters.suffix_session import CACHED, DEFAULTS, DEPTH, FACTOR, LEAST, MOST_K, SuffixSession
+from draftworth.drafters.vllm_config import speculative_config
 from draftworth.errors import UsageError
 
 _MOST_DEPTH = 1024
@@ -91,6 +92,10 @@ class VLLMSuffix:
         return self.settings(
             k=(2, 3, 5, 8, 12, 16, 24), more={FACTOR: (0.5, 1.0, 2.0, 4.0), LEAST: (0.05, 0.1, 0.2, 0.4)}
         )
+
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return vLLM's `--speculative-config`."""
+        return speculative_config("suffix", setting)
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> SuffixSession:
         """Begin a replay with empty trees."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from draftworth.drafters.base import Counts, Limits, Session, Setting
 from draftworth.drafters.matching import UNBOUNDED, last_match, replay
+from draftworth.drafters.vllm_config import speculative_config
 from draftworth.errors import UsageError
 from draftworth.traces.base import TraceBatch
 
@@ -206,6 +207,10 @@ class VLLMNgram:
     def grid(self) -> list[Setting]:
         """Return 64 settings: eight draft lengths for each of eight windows."""
         return [Setting(k, low, high) for low, high in GRID_WINDOWS for k in GRID_K]
+
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        """Return vLLM's `--speculative-config`."""
+        return speculative_config("ngram", setting)
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay.

@@ -54,14 +54,22 @@ class Predicted(Frozen):
     max: int | None = None
     more: dict[str, float] = {}
     concurrency: int
+    steps_per_token: Range
+    """Mean over requests of steps / tokens. This and the next three weigh each request alike, as a trial's TPOT does; a
+    replay's own figures weigh each step alike."""
     length_per_step: float
-    """Emitted / steps, from the replay."""
-    coverage: float | None
+    """Tokens per step: 1 / steps per token."""
+    coverage: float
+    """Share of steps that draft."""
     length_per_drafting_step: float | None
-    acceptance_rate: float | None
+    """Tokens per drafting step; None where nothing is drafted."""
     speed_up: Range
     tpot_ratio: Range
+    step_ms: Range
+    """The expected step, with the interval of its costs."""
     parts: Parts
+    idle_speed_up: float
+    """Speed with speculation on and nothing drafted, over the baseline's: what k = 0 of a running server is."""
     break_even_length: float | None
     """Acceptance length per drafting step at which it costs nothing and gains nothing, at this coverage; None where
     nothing is drafted."""
@@ -84,15 +92,14 @@ class Reload(Frozen):
     min: int | None = None
     max: int | None = None
     more: dict[str, float] = {}
-    speculative_config: dict[str, object] | None = None
-    """vLLM's `--speculative-config` of this setting; None for other engines."""
-    flags: tuple[str, ...] = ()
-    """Other engines' flags."""
+    arguments: tuple[str, ...] = ()
+    """What the engine is started with, its defaults left out."""
     at: int
     """The concurrency it is best at."""
     speed_up: Range
     seconds: float | None
-    """Seconds of the reloads it takes: there and back; None where no load's time is known."""
+    """Seconds of the reloads it takes at least, there and back, by the baseline's own start (a start with speculation
+    can take several times as long); None where no start's time is known."""
 
 
 class PerBatchSize(Frozen):
@@ -103,7 +110,10 @@ class PerBatchSize(Frozen):
     table: tuple[tuple[int, int, int], ...]
     """vLLM's `num_speculative_tokens_per_batch_size`: first and last batch size, and k; 0 is off."""
     gain: float
-    """Mean of the log speed-up over the loads, with k chosen by load."""
+    """Mean over the loads of the log speed-up over no speculation at all, with k chosen by load. k = 0 is not free: the
+    engine's mode stays."""
+    loads: tuple[int, ...]
+    """The loads that were predicted; beyond the largest its k is carried on."""
 
 
 class Needed(Frozen):
@@ -134,6 +144,8 @@ class Prediction(Frozen):
     reloads: tuple[Reload, ...] = ()
     per_batch_size: PerBatchSize | None = None
     heads: tuple[Needed, ...] = ()
+    left_out: tuple[dict[str, object], ...] = ()
+    """Rows of the trace that were not replayed: `reason`, `count` and where the `first` is."""
     findings: tuple[str, ...] = ()
 
 

@@ -1,31 +1,34 @@
-"""Predicted against measured, for every arm of finished trials at every load.
+"""Predicted against measured, for every arm of finished trials at every point.
 
 A cell is predicted from what is known without its arm: the baseline's own outputs are replayed, and costs come from
 points and modes of other arms (docs/prediction-error.md). An arm that a mode was fitted to is not judged. Where an arm
 accepts at a configured rate, there is nothing to replay: its own counts stand in, and the cell judges the cost alone.
+
+What is compared is the mean over prompts of the arm's TPOT over the same of the baseline. The measured interval is one
+over prompts alone: what another start of a server would have given is not in it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from draftworth.costs.arms import draft_shares, modes_from_trial
 from draftworth.costs.base import Costs
 from draftworth.costs.model import FittedModel
 from draftworth.drafters import drafter
-from draftworth.drafters.base import Limits
-from draftworth.drafters.counts import SettingCounts, Tally
+from draftworth.drafters.base import Setting
 from draftworth.engines.base import AcceptanceCounts, synthetic_in
 from draftworth.errors import UsageError
+from draftworth.predict.armreplay import from_counts, replayed
 from draftworth.predict.base import Checked, CheckedCell, Range
-from draftworth.predict.speculation import method_of, replayable
-from draftworth.predict.speedup import Steps, predict_one, steps_per_token
+from draftworth.predict.speculation import replayable
+from draftworth.predict.speedup import Z, predict_one
+from draftworth.predict.trialcosts import contradiction, costs_of
 from draftworth.predict.trialrows import Load, Measured, measured
 
 _RESAMPLES = 2000
-_Z = 1.96
 
 
 def check_trials(
@@ -35,33 +38,31 @@ def check_trials(
 
     Args:
         folders: the trials'.
-        costs: measured points and modes; None takes what the trials' own baselines, null-draft and synthetic arms tell.
-            A costs file without modes gets theirs.
+        costs: measured points and modes; None takes what the trials' own baselines, null-draft and synthetic arms tell,
+            each server's for its own trials alone. A costs file without modes gets theirs. A trial whose engine or
+            model is another than the costs file's is left out.
         speculation: arm to what its server was started with, where the record does not say it.
 
     Raises:
-        UsageError: a trial cannot be read.
+        UsageError: a trial cannot be read, or `speculation` names an arm that none has.
     """
+    every = [measured(folder) for folder in folders]
+    _known_arms(every, speculation or {})
     left_out: list[str] = []
-    trials = [_with(measured(folder), speculation or {}) for folder in folders]
-    known = _known(folders, costs, left_out)
-    fitted = {mode.source for mode in known.modes}
-    cells: list[CheckedCell] = []
-    for trial in trials:
-        for (name, concurrency), load in trial.loads.items():
-            if name == trial.baseline:
-                continue
-            where = f"{trial.record.id}, {name} at {concurrency} at a time"
-            plain = trial.loads.get((trial.baseline, concurrency))
-            if any(source == f"trial {trial.record.id}, arm {name}" for source in fitted):
-                left_out.append(f"{where}: its speed was used to fit an engine mode")
-            elif plain is None:
-                left_out.append(f"{where}: its baseline was not measured at this load")
-            else:
-                try:
-                    cells.append(_cell(trial, load, plain, FittedModel(known)))
-                except UsageError as error:
-                    left_out.append(f"{where}: {error}")
+    kept: list[tuple[Path, Measured]] = []
+    for folder, trial in zip(folders, every, strict=True):
+        why = None if costs is None else contradiction(costs, trial.record)
+        if why is None:
+            kept.append((folder, trial.told(speculation or {})))
+        else:
+            left_out.append(f"trial {trial.record.id}: {why}; the file is not used for it")
+    known = costs_of([folder for folder, _ in kept], [trial.record for _, trial in kept], costs, left_out)
+    trials = [trial for _, trial in kept]
+    cells = [
+        cell
+        for trial, own in zip(trials, known, strict=True)
+        for cell in _cells(trial, own, [one for one in trials if _before(one, trial)], left_out)
+    ]
     errors = np.array([abs(one.error) for one in cells])
     return Checked(
         cells=tuple(cells),
@@ -72,115 +73,120 @@ def check_trials(
     )
 
 
-def _with(trial: Measured, speculation: Mapping[str, Mapping[str, Any]]) -> Measured:
-    """Return the trial with what its arms were started with."""
-    loads = {
-        key: Load(
-            load.arm.model_copy(update={"declared": {**load.arm.declared, "speculative_config": speculation[key[0]]}})
-            if key[0] in speculation
-            else load.arm,
-            load.concurrency,
-            load.answers,
-            load.counts,
-        )
-        for key, load in trial.loads.items()
-    }
-    return Measured(trial.record, loads)
+def _known_arms(trials: Sequence[Measured], speculation: Mapping[str, Mapping[str, Any]]) -> None:
+    names = dict.fromkeys(name for trial in trials for name in trial.arms)
+    for name in speculation:
+        if name not in names:
+            raise UsageError(f"--speculation: no trial has an arm {name!r}; there are {', '.join(names) or 'none'}")
 
 
-def _known(folders: Sequence[Path], costs: Costs | None, told: list[str]) -> Costs:
-    """Return the costs file, with the trials' modes where it has none; without a file also with their baselines."""
-    if costs is not None and costs.modes:
-        return costs
-    given = costs or Costs(created="")
-    # Every baseline is a point of T, also for the modes of the other trials.
-    points = [*given.points, *(point for folder in folders for point in modes_from_trial(folder)[1])]
-    modes = [
-        mode
-        for folder in folders
-        for mode in modes_from_trial(folder, points, engine=given.engine, graph_sizes=given.graph_sizes, explain=told)[
-            0
-        ]
-    ]
-    return given.model_copy(update={"points": given.points or tuple(points), "modes": tuple(modes)})
+def _before(one: Measured, trial: Measured) -> bool:
+    return (one.record.created, one.record.id) < (trial.record.created, trial.record.id)
 
 
-def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel) -> CheckedCell:
-    prompts = sorted(load.answers.decode.keys() & plain.answers.decode.keys())
+def _cells(trial: Measured, costs: Costs, earlier: Sequence[Measured], left_out: list[str]) -> list[CheckedCell]:
+    """Return a trial's cells, and a line for each arm and point without one."""
+    left_out += trial.missing
+    variants = [load for (name, _label), load in trial.loads.items() if name != trial.baseline]
+    if not variants:
+        return []
+    try:
+        model = FittedModel(costs)
+    except UsageError as error:
+        left_out += [f"{trial.record.id}, {load.arm.name} at {load.where}: {error}" for load in variants]
+        return []
+    fitted = {mode.source for mode in costs.modes}
+    cells = []
+    for load in variants:
+        where = f"{trial.record.id}, {load.arm.name} at {load.where}"
+        plain = trial.loads.get((trial.baseline, load.label))
+        if f"trial {trial.record.id}, arm {load.arm.name}" in fitted:
+            left_out.append(f"{where}: its speed was used to fit an engine mode")
+        elif plain is None:
+            left_out.append(f"{where}: its baseline was not measured at this load")
+        else:
+            try:
+                cells.append(_cell(trial, load, plain, model, earlier))
+            except UsageError as error:
+                left_out.append(f"{where}: {error}")
+    return cells
+
+
+def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel, earlier: Sequence[Measured]) -> CheckedCell:
+    prompts = sorted(load.place.sums.prompts.keys() & plain.place.sums.prompts.keys())
     if not prompts:
         raise UsageError("no prompt was answered by both arms")
     config = load.arm.declared.get("speculative_config")
     if not isinstance(config, Mapping):
         raise UsageError("its speculative configuration is not in the record; give --speculation ARM=JSON")
-    if synthetic_in(config):
-        method: tuple[str, str | None] = str(config.get("method")), load.arm.runner
-        counts, steps = _from_counts(load.counts, int(config["num_speculative_tokens"]))
+    batch, own = load.place.batch, load.counts
+    source: Literal["replay", "synthetic"] = "replay"
+    more_sd = 0.0
+    if synthetic_in(config, load.arm.declared.get("env") or {}):
         source = "synthetic"
+        setting, method = Setting(_drafts(config)), (load.place.method, load.arm.runner)
+        requests, more_sd = from_counts(own or load.place.counts, setting.k)
     else:
-        counts, steps, method = _from_replay(plain, frozenset(prompts), config, load.arm.runner)
-        source = "replay"
-    batch, context = load.concurrency, plain.answers.context
-    base = model.expected(np.ones(1), batch, context)
-    told = predict_one(counts, steps, base, model, batch=batch, context=context, method=method)
-    found = _ratio(plain.answers.tpot(prompts), load.answers.tpot(prompts))
-    speed = Range(value=1 / found.value, low=1 / found.high, high=1 / found.low)
-    spread = np.exp(_Z * steps.log_sd)
-    own = _own_steps(load.counts)
-    mean = float(np.mean(load.answers.tpot(prompts)))
+        if load.arm.engine != "vllm":
+            raise UsageError(f"drafts of {load.arm.engine} cannot be replayed from a trial")
+        found = replayable({**config, "method": load.place.method}, load.arm.runner)
+        if not drafter(found.drafter).shared:  # vLLM's suffix takes its tree's depth
+            _drafts(config)
+        setting, method = found.setting, found.method
+        requests = replayed(trial, load, found, prompts, [one for one in earlier if _same_server(one, trial, load)])
+    told = predict_one(setting, requests, model, batch=batch, context=plain.place.context, method=method)
+    predicted = _wider(told.speed_up, more_sd)
+    ratio = _ratio(plain.tpot(prompts), load.tpot(prompts))
+    speed = Range(value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
+    steps = _steps(own)
     clear = speed.low > 1 or speed.high < 1
     return CheckedCell(
         trial=trial.record.id,
         arm=load.arm.name,
         concurrency=batch,
-        predicted=told.speed_up,
+        predicted=predicted,
         measured=speed,
-        error=told.speed_up.value / speed.value - 1,
-        sign_right=((told.speed_up.value > 1) == (speed.value > 1)) if clear else None,
-        steps_per_token=Range(value=steps.per_token, low=steps.per_token / spread, high=steps.per_token * spread),
-        measured_steps_per_token=own,
-        step_ms=Range(value=told.parts.step_ms, low=told.parts.step_ms, high=told.parts.step_ms),
-        measured_step_ms=None if own is None else mean / own,
-        source="synthetic" if source == "synthetic" else "replay",
+        error=predicted.value / speed.value - 1,
+        sign_right=((predicted.value > 1) == (speed.value > 1)) if clear else None,
+        steps_per_token=_wider(told.steps_per_token, more_sd),
+        measured_steps_per_token=steps,
+        step_ms=told.step_ms,
+        measured_step_ms=None if steps is None else float(np.mean(load.tpot(prompts))) / steps,
+        source=source,
     )
 
 
-def _from_replay(
-    plain: Load, prompts: frozenset[str], config: Mapping[str, Any], runner: str | None
-) -> tuple[SettingCounts, Steps, tuple[str, str | None]]:
-    found = replayable(config, runner)
-    if found is None:
-        raise UsageError(f"drafts of method {config.get('method')!r} cannot be replayed")
-    batch = plain.answers.batch(prompts)
-    if batch is None:
-        raise UsageError("the baseline's answers have no token ids")
-    algorithm = drafter(found.drafter)
-    session = algorithm.session([found.setting], Limits(concurrency=plain.concurrency if algorithm.shared else 1))
-    counted = session.feed(batch, np.zeros((len(batch), 2), dtype=np.int32), 1)
-    emitted = (batch.output_lengths - 1).astype(np.int32)
-    has = emitted > 0
-    if not has.any():
-        raise UsageError("no answer has a second token")
-    tally = Tally(counted.joint[0, 0], int(emitted[has].sum()), found.setting.k)
-    counts = SettingCounts(found.setting, tally, {}, {}, None, None)
-    return counts, steps_per_token(counted.steps[0][has], emitted[has]), method_of(found.drafter)
+def _drafts(config: Mapping[str, Any]) -> int:
+    """Return how many tokens an arm drafts at most.
+
+    Raises:
+        UsageError: its configuration does not say, or not as a whole number.
+    """
+    value = config.get("num_speculative_tokens")
+    if value is None:
+        raise UsageError("its speculative configuration has no num_speculative_tokens")
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"num_speculative_tokens is {value!r} and not a whole number of at least 1")
+    return value
 
 
-def _from_counts(counts: AcceptanceCounts | None, k: int) -> tuple[SettingCounts, Steps]:
-    """Return an arm's own counts as if they were replayed: all drafts as long as the mean, to its two neighbours."""
-    from draftworth.drafters.base import Setting  # noqa: PLC0415 - beside its only use
-
-    if counts is None or not counts.steps or not counts.emitted or counts.drafting_steps is None or not counts.drafted:
-        raise UsageError("its counts of steps and drafts are not known at this load")
-    joint = np.zeros((k + 1, k + 1), dtype=np.int64)
-    shares = draft_shares(counts.steps, counts.drafting_steps, counts.drafted)
-    joint[: len(shares), 0] = np.rint(shares * counts.steps)
-    # Only sums are read of it: how many were accepted does not matter to a step's cost.
-    tally = Tally(joint, counts.emitted, k)
-    return SettingCounts(Setting(k), tally, {}, {}, None, None), Steps(counts.steps / counts.emitted, 0.0)
+def _same_server(one: Measured, trial: Measured, load: Load) -> bool:
+    """Whether an earlier trial asked the very server that this arm is: one that ran before either began."""
+    server = trial.server(load.arm.name)
+    return server is not None and one.server(load.arm.name) == server
 
 
-def _own_steps(counts: AcceptanceCounts | None) -> float | None:
+def _steps(counts: AcceptanceCounts | None) -> float | None:
     return None if counts is None or not counts.steps or not counts.emitted else counts.steps / counts.emitted
+
+
+def _wider(one: Range, log_sd: float) -> Range:
+    """Return an interval widened by an independent error of the logarithm."""
+    low, high = (
+        math.hypot(math.log(one.value / one.low), Z * log_sd),
+        math.hypot(math.log(one.high / one.value), Z * log_sd),
+    )
+    return Range(value=one.value, low=one.value * math.exp(-low), high=one.value * math.exp(high))
 
 
 def _ratio(base: "np.ndarray[Any, Any]", arm: "np.ndarray[Any, Any]") -> Range:

@@ -80,5 +80,5 @@ def _step(
         bound = model.expected(lengths, batch, context, method=other)
     except UsageError:
         return plain
-    why = f"{plain.why}; engine mode of {method[0]} not measured: none, at most that of {other[0]}"
+    why = (*plain.why, f"engine mode of {method[0]} not measured: none, at most that of {other[0]}")
     return Estimate(plain.ms, plain.low, max(plain.high, bound.high), why, measured=False)

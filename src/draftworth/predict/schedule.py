@@ -11,24 +11,36 @@ _OPEN_END = 1_000_000
 """Last batch size of the last range: vLLM carries the last k forward anyway."""
 
 
-def per_batch_size(predicted: Sequence[Predicted]) -> PerBatchSize | None:
-    """Return the window whose k, chosen by load, gains most, with its table; None where no load has any that pays.
+Key = tuple[int | None, int | None, tuple[tuple[str, float], ...]]
 
-    Ranges end half-way between the loads that were predicted (geometric mean), the first begins at 1, and k = 0
-    (off) stands where nothing pays. The form is vLLM's: inclusive ranges, gaps carry the k before forward
+
+def per_batch_size(predicted: Sequence[Predicted]) -> PerBatchSize | None:
+    """Return the window whose k, chosen by load, gains most, with its table; None where none gains.
+
+    Only k differs within a table: windows and other parameters are the server's. k = 0 drafts nothing, but the engine's
+    mode stays, so it is taken for what it is (`idle_speed_up`), and the whole table is worth it only where its mean
+    gain over no speculation at all is above zero. Ranges end half-way between the loads that were predicted (geometric
+    mean), the first begins at 1. The form is vLLM's: inclusive ranges, gaps carry the k before forward
     (`config/speculative.py` of 0.32).
     """
-    windows: dict[tuple[int | None, int | None], dict[int, list[Predicted]]] = defaultdict(lambda: defaultdict(list))
+    windows: dict[Key, dict[int, list[Predicted]]] = defaultdict(lambda: defaultdict(list))
     for one in predicted:
-        windows[one.min, one.max][one.concurrency].append(one)
+        windows[one.min, one.max, tuple(sorted(one.more.items()))][one.concurrency].append(one)
     best: PerBatchSize | None = None
-    for (low, high), loads in windows.items():
-        chosen = {batch: max(some, key=lambda one: (one.speed_up.value, -one.k)) for batch, some in loads.items()}
-        gain = sum(max(0.0, math.log(one.speed_up.value)) for one in chosen.values()) / len(chosen)
+    for (low, high, _), loads in windows.items():
+        chosen = {batch: _best(some) for batch, some in loads.items()}
+        gain = sum(math.log(speed) for _, speed in chosen.values()) / len(chosen)
         if gain > 0 and (best is None or gain > best.gain):
-            table = ranges({batch: one.k if one.pays else 0 for batch, one in chosen.items()})
-            best = PerBatchSize(min=low, max=high, table=table, gain=gain)
+            table = ranges({batch: k for batch, (k, _) in chosen.items()})
+            best = PerBatchSize(min=low, max=high, table=table, gain=gain, loads=tuple(sorted(loads)))
     return best
+
+
+def _best(some: Sequence[Predicted]) -> tuple[int, float]:
+    """Return the best k of one load with its speed-up; 0 where drafting nothing is best."""
+    drafting = max(some, key=lambda one: (one.speed_up.value, -one.k))
+    idle = some[0].idle_speed_up
+    return (0, idle) if idle >= drafting.speed_up.value else (drafting.k, drafting.speed_up.value)
 
 
 def ranges(k_at: dict[int, int]) -> tuple[tuple[int, int, int], ...]:

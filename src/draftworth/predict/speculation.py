@@ -1,14 +1,15 @@
-"""A setting as its engine takes it, and an engine's configuration as the setting of its drafter."""
+"""Which drafter an arm runs, and which engine mode a drafter's arm has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from draftworth.drafters.base import Setting
+from draftworth.drafters.base import Drafter, Setting
+from draftworth.errors import UsageError
 
-_VLLM = {"vllm-ngram-v1": "ngram", "vllm-ngram-v2": "ngram", "vllm-suffix": "suffix"}
-_RUNNER = {"vllm-ngram-v1": "V1", "vllm-ngram-v2": "V2", "vllm-suffix": "V1"}
-_LLAMA = "llamacpp-"
+_VLLM = {"vllm-ngram-v1": ("ngram", "V1"), "vllm-ngram-v2": ("ngram", "V2"), "vllm-suffix": ("suffix", "V1")}
+_V2_NGRAM = (0, 32)
+"""A release of vLLM whose V2 runner has n-gram drafting; 0.25 falls back to V1 for it. Between: not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,80 +19,79 @@ class Replayable:
     Attributes:
         drafter: its name.
         setting: with the engine's defaults filled in.
+        method: the arm's own speculative method and vLLM's runner, as costs name its engine mode.
     """
 
     drafter: str
     setting: Setting
+    method: tuple[str, str | None]
 
 
-def method_of(drafter: str) -> tuple[str, str | None]:
+def method_of(drafter: Drafter) -> tuple[str, str | None]:
     """Return a drafter's speculative method, as costs name it, and vLLM's model runner."""
-    if drafter in _VLLM:
-        return _VLLM[drafter], _RUNNER[drafter]
-    return drafter.partition("-")[2], None
+    return _VLLM.get(drafter.name, (drafter.name.partition("-")[2], None))
 
 
-def config_of(
-    drafter: str, k: int, low: int | None, high: int | None, more: Mapping[str, float]
-) -> dict[str, object] | None:
-    """Return vLLM's `--speculative-config` of a setting; None for drafters of other engines."""
-    if drafter not in _VLLM:
-        return None
-    config: dict[str, object] = {"method": _VLLM[drafter], "num_speculative_tokens": k}
-    if low is not None:
-        config["prompt_lookup_min"] = low
-    if high is not None:
-        config["prompt_lookup_max"] = high
-    return config | {
-        name: int(value) if value == int(value) and "prob" not in name and "factor" not in name else value
-        for name, value in more.items()
-    }
+def default_drafter(engine: str | None, version: str | None, runner: str | None) -> str:
+    """Return the n-gram drafter that an engine would run; vLLM's V1 where nothing is known.
+
+    Args:
+        engine: its name.
+        version: its release.
+        runner: vLLM's model runner of the baseline.
+    """
+    if engine == "sglang":
+        return "sglang-ngram"
+    if engine == "llamacpp":
+        return "llamacpp-ngram-mod"  # what --spec-default switches on
+    return "vllm-ngram-v2" if runner == "V2" and _release(version) >= _V2_NGRAM else "vllm-ngram-v1"
 
 
-def flags_of(drafter: str, k: int, more: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the flags of a setting of SGLang or llama.cpp; empty for others."""
-    if drafter == "sglang-ngram":
-        return (
-            "--speculative-algorithm",
-            "NGRAM",
-            "--speculative-num-draft-tokens",
-            str(k + 1),
-            *(word for name, value in more.items() for word in (f"--{name.replace('_', '-')}", f"{value:g}")),
-        )
-    if drafter.startswith(_LLAMA):
-        kind = drafter.removeprefix(_LLAMA)
-        own = [
-            word for name, value in more.items() for word in (f"--spec-{kind}-{name.replace('_', '-')}", f"{value:g}")
-        ]
-        return ("--spec-type", kind, *own)
-    return ()
+def _release(version: str | None) -> tuple[int, int]:
+    parts = (version or "").split(".")
+    try:
+        return int(parts[0]), int(parts[1])
+    except (ValueError, IndexError):
+        return 0, 0
 
 
-def replayable(speculation: Mapping[str, Any] | None, runner: str | None) -> Replayable | None:
-    """Return the drafter and setting of a vLLM arm; None where its drafts cannot be replayed from a trace.
+def replayable(speculation: Mapping[str, Any] | None, runner: str | None) -> Replayable:
+    """Return the drafter and setting of a vLLM arm.
 
     Args:
         speculation: its `--speculative-config`; None for an arm without.
         runner: `V1` or `V2`; None is taken for V1.
+
+    Raises:
+        UsageError: its drafts cannot be replayed from a trace, or a value is none that vLLM takes; says why.
     """
     from draftworth.drafters import drafter  # noqa: PLC0415 - lazy: numba
 
-    if not speculation or speculation.get("rejection_sample_method") == "synthetic":
+    config = speculation or {}
+    method = config.get("method")
+    k = _whole(config, "num_speculative_tokens")
+    if method in {"ngram", "ngram_gpu"}:
+        name = "vllm-ngram-v2" if runner == "V2" else "vllm-ngram-v1"
+        low, high = _whole(config, "prompt_lookup_min"), _whole(config, "prompt_lookup_max")
+        settings = drafter(name).settings(k=k, min=low, max=high)
+        return Replayable(name, settings[0], (str(method), runner or "V1"))
+    if method == "suffix":
+        own = {key: [_number(key, value)] for key, value in config.items() if key.startswith("suffix_decoding_")}
+        settings = drafter("vllm-suffix").settings(k=k, more=own or None)
+        return Replayable("vllm-suffix", settings[0], ("suffix", runner or "V1"))
+    raise UsageError(f"drafts of method {method!r} cannot be replayed")
+
+
+def _whole(config: Mapping[str, Any], name: str) -> list[int] | None:
+    value = config.get(name)
+    if value is None:
         return None
-    k = speculation.get("num_speculative_tokens")
-    match speculation.get("method"):
-        case "ngram" | "ngram_gpu":
-            name = "vllm-ngram-v2" if runner == "V2" else "vllm-ngram-v1"
-            low, high = speculation.get("prompt_lookup_min"), speculation.get("prompt_lookup_max")
-            settings = drafter(name).settings(
-                k=None if k is None else [int(k)],
-                min=None if low is None else [int(low)],
-                max=None if high is None else [int(high)],
-            )
-        case "suffix":
-            name = "vllm-suffix"
-            own = {key: [float(value)] for key, value in speculation.items() if key.startswith("suffix_decoding_")}
-            settings = drafter(name).settings(k=None if k is None else [int(k)], more=own or None)
-        case _:
-            return None
-    return Replayable(name, settings[0])
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name} is {value!r} and not a whole number")
+    return [value]
+
+
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(f"{name} is {value!r} and not a number")
+    return float(value)

@@ -1,12 +1,14 @@
-"""Replay joined with costs: the speed-up of every setting at every load.
+"""Replay joined with costs: the speed-up of a setting at a load.
 
-`S = T(B, 1) · E[tokens per step] / E[T(composition) + M(kind) + D]`, with the expectation over the mixture of requests
-that draft and those that do not, and over draft lengths (docs/predict.md). A request's TPOT is its steps over its
-tokens times the step, so the mean over requests of steps / tokens is what enters, and not the ratio of the sums.
+`S = T(B, 1) / [steps per token · E[T(composition) + M(kind) + D]]` (docs/predict.md). What is predicted is the ratio of
+a trial's verdict, mean TPOT over mean TPOT, in which each request counts alike whatever its length. So the steps of a
+request are weighted by one over its tokens, and everything that is told, coverage and lengths too, carries that weight:
+
+    w[d] = mean over requests of (steps that drafted d tokens / tokens)
+    TPOT = sum over d of w[d] · E[step | this request drafts d, the others draw from the mixture]
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,134 +16,137 @@ from numpy.typing import NDArray
 
 from draftworth.costs.base import Estimate
 from draftworth.costs.mixture import StepMixture
-from draftworth.drafters.counts import SettingCounts
-from draftworth.drafters.replay import Replayed
-from draftworth.errors import UsageError
+from draftworth.drafters.base import Setting
 from draftworth.predict.base import Limit, Parts, Predicted, Range
+from draftworth.predict.requests import Requests
 
-_RESAMPLES = 2000
-_Z = 1.96
+Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """How many steps a token takes: the replay's side of a prediction.
+class Weighted:
+    """Steps in which each request counts alike.
 
     Attributes:
-        per_token: mean over requests of steps / tokens, the first token of each left out.
-        log_sd: standard error of its logarithm over requests; 0 of one request.
+        per_token: steps per token, the mean over requests.
+        shares: [K + 1], share of the steps by drafted tokens.
+        pooled: [K + 1], the same over all steps: what the other requests of a batch draw from.
     """
 
     per_token: float
-    log_sd: float
+    shares: NDArray[np.float64]
+    pooled: NDArray[np.float64]
+
+    @property
+    def coverage(self) -> float:
+        """Share of steps that draft."""
+        return float(self.shares[1:].sum())
+
+    @property
+    def drafted(self) -> float:
+        """Mean drafted tokens of a drafting step, 0 where none drafts."""
+        return float(self.shares @ np.arange(len(self.shares))) / self.coverage if self.coverage else 0.0
+
+    @property
+    def length_per_step(self) -> float:
+        """Tokens per step."""
+        return 1 / self.per_token
+
+    @property
+    def length_per_drafting_step(self) -> float | None:
+        """Tokens per drafting step; those that a recording's end cut are not in it."""
+        return 1 + (self.length_per_step - 1) / self.coverage if self.coverage else None
 
 
-def steps_per_token(steps: NDArray[np.int32], emitted: NDArray[np.int32], seed: int = 0) -> Steps:
-    """Return the mean over requests of steps / tokens with its standard error.
-
-    Args:
-        steps: [R], steps of each request.
-        emitted: [R], tokens of these steps, at least 1 each.
-        seed: unused while the delta method serves; kept so that a caller's seed is one place.
-    """
-    del seed
-    ratio = steps / emitted
-    mean = float(ratio.mean())
-    if len(ratio) < 2:  # noqa: PLR2004 - no spread of one
-        return Steps(mean, 0.0)
-    return Steps(mean, float(ratio.std(ddof=1)) / math.sqrt(len(ratio)) / mean)
-
-
-def predict_settings(
-    replayed: Replayed,
-    model: StepMixture,
-    *,
-    concurrencies: Sequence[int],
-    context: int,
-    method: str,
-    runner: str | None,
-) -> list[Predicted]:
-    """Return the prediction of every setting at every load, in the order of settings, then of loads.
-
-    Args:
-        replayed: a replay with `keep_requests`.
-        model: the cost of steps.
-        concurrencies: how many requests run at a time.
-        context: tokens of a request in the KV cache, in the middle of its answer.
-        method: the speculative method as the engine calls it, `ngram`.
-        runner: vLLM's model runner, where it is known.
-
-    Raises:
-        UsageError: the replay kept no requests, or nothing is known of the method's engine mode.
-    """
-    if replayed.steps is None or replayed.emitted is None:
-        raise UsageError("a prediction needs the steps of each request: replay with keep_requests")
-    found = []
-    for at, counts in enumerate(replayed.settings):
-        steps = steps_per_token(replayed.steps[at], replayed.emitted)
-        for batch in concurrencies:
-            base = model.expected(_only_one(), batch, context)
-            found.append(predict_one(counts, steps, base, model, batch=batch, context=context, method=(method, runner)))
-    return found
+def weighted(requests: Requests) -> Weighted:
+    """Return the steps of requests, each request counting alike."""
+    each = requests.hist / requests.tokens[:, None]
+    mean = each.mean(axis=0)
+    total = requests.hist.sum(axis=0)
+    return Weighted(float(mean.sum()), mean / mean.sum(), total / total.sum())
 
 
 def predict_one(
-    counts: SettingCounts,
-    steps: Steps,
-    base: Estimate,
+    setting: Setting,
+    requests: Requests,
     model: StepMixture,
     *,
     batch: int,
     context: int,
-    method: tuple[str, str | None],
+    method: tuple[str, str | None] | None,
 ) -> Predicted:
-    """Return the prediction of one setting at one load; see `predict_settings`."""
-    lengths = mixture(counts)
-    verify = model.expected(lengths, batch, context)
-    whole = model.expected(lengths, batch, context, method=method)
-    relative = log_sd(whole, base)
+    """Return the prediction of one setting at one load.
+
+    Args:
+        setting: which.
+        requests: its steps, request by request.
+        model: the cost of steps.
+        batch: how many requests run at a time.
+        context: tokens of a request in the KV cache, in the middle of its answer.
+        method: the speculative method as the engine calls it, `ngram`, and vLLM's model runner where it is known; None
+            leaves the engine's mode out.
+
+    Raises:
+        UsageError: nothing is known of the method's engine mode.
+    """
+    steps = weighted(requests)
+    base = model.expected(np.ones(1), batch, context)
+    own = model.by_own(steps.pooled, batch, context, method=method)
+    whole = over(own, steps.shares)
+    verify = over(model.by_own(steps.pooled, batch, context), steps.shares)
+    cost = requests.hist @ np.array([one.ms for one in own]) / requests.tokens
+    request_sd = float(cost.std(ddof=1)) / math.sqrt(len(cost)) / float(cost.mean()) if len(cost) > 1 else 0.0
     ratio = steps.per_token * whole.ms / base.ms
-    spread = math.hypot(steps.log_sd, relative) * _Z
-    tpot = Range(value=ratio, low=ratio * math.exp(-spread), high=ratio * math.exp(spread))
-    total = counts.total
+    tpot = _range(ratio, math.hypot(request_sd, log_sd(whole, base)))
+    each = requests.hist.sum(axis=1) / requests.tokens
+    steps_sd = float(each.std(ddof=1)) / math.sqrt(len(each)) / float(each.mean()) if len(each) > 1 else 0.0
     parts = Parts(base_ms=base.ms, verify_ms=verify.ms - base.ms, mode_ms=whole.ms - verify.ms)
-    needed = break_even(whole.ms / base.ms, total.coverage)
-    idle = model.expected(_only_one(), batch, context, method=method)
-    setting = counts.setting
+    drafting = steps.shares[1:]
+    all_draft = model.expected(
+        np.concatenate([[0.0], drafting / drafting.sum()]) if drafting.any() else np.ones(1),
+        batch,
+        context,
+        method=method,
+    )
     return Predicted(
         k=setting.k,
         min=setting.min,
         max=setting.max,
         more=dict(setting.more),
         concurrency=batch,
-        length_per_step=total.length_per_step or 1.0,
-        coverage=total.coverage,
-        length_per_drafting_step=total.length_per_drafting_step,
-        acceptance_rate=total.acceptance_rate,
+        steps_per_token=_range(steps.per_token, steps_sd),
+        length_per_step=steps.length_per_step,
+        coverage=steps.coverage,
+        length_per_drafting_step=steps.length_per_drafting_step,
         speed_up=Range(value=1 / tpot.value, low=1 / tpot.high, high=1 / tpot.low),
         tpot_ratio=tpot,
+        step_ms=Range(value=whole.ms, low=whole.low, high=whole.high),
         parts=parts,
-        break_even_length=needed,
-        limit=limit_of(counts, ratio, parts, idle.ms),
-        why=tuple(dict.fromkeys((base.why, verify.why, whole.why))),
+        idle_speed_up=base.ms / model.expected(np.ones(1), batch, context, method=method).ms,
+        break_even_length=break_even(whole.ms / base.ms, steps.coverage),
+        limit=limit_of(steps, ratio, parts, all_draft.ms),
+        why=tuple(dict.fromkeys((*base.why, *whole.why))),
         measured=base.measured and whole.measured,
     )
 
 
-def mixture(counts: SettingCounts) -> NDArray[np.float64]:
-    """Return the share of steps by how many tokens they drafted, k + 1 values from 0."""
-    lengths = np.asarray(counts.total.draft_lengths, dtype=np.float64)
-    result: NDArray[np.float64] = lengths / lengths.sum()
-    return result
+def over(estimates: list[Estimate], shares: NDArray[np.float64]) -> Estimate:
+    """Return the mean of estimates; the ends are means of the ends, as if all errors were to the same side."""
+    ms, low, high = (
+        float(shares @ np.array([getattr(one, name) for one in estimates])) for name in ("ms", "low", "high")
+    )
+    used = [one for one, share in zip(estimates, shares, strict=True) if share > 0]
+    why = tuple(dict.fromkeys(reason for one in used for reason in one.why))
+    return Estimate(ms, low, high, why, all(one.measured for one in used))
 
 
-def _only_one() -> NDArray[np.float64]:
-    return np.ones(1)
+def _range(value: float, sd: float) -> Range:
+    return Range(value=value, low=value * math.exp(-Z * sd), high=value * math.exp(Z * sd))
 
 
 def log_sd(whole: Estimate, base: Estimate) -> float:
     """Return the standard error of log(whole / base), the two intervals taken as independent."""
-    return math.hypot(*(math.log(one.high / one.low) / (2 * _Z) for one in (whole, base)))
+    return math.hypot(*(math.log(one.high / one.low) / (2 * Z) for one in (whole, base)))
 
 
 def break_even(cost: float, coverage: float | None) -> float | None:
@@ -152,25 +157,20 @@ def break_even(cost: float, coverage: float | None) -> float | None:
     return None if not coverage else 1 + (cost - 1) / coverage
 
 
-def limit_of(counts: SettingCounts, ratio: float, parts: Parts, idle_ms: float) -> Limit:
+def limit_of(steps: Weighted, ratio: float, parts: Parts, all_draft_ms: float) -> Limit:
     """Return what stands first in the way; see `predict.base.Limit`.
 
     Args:
-        counts: the replay of the setting.
+        steps: of the setting.
         ratio: predicted TPOT ratio.
-        parts: of the step.
-        idle_ms: a step with speculation on in which nobody drafts.
+        parts: of a step.
+        all_draft_ms: a step in which every request drafts as many tokens as its drafting steps do.
     """
-    total = counts.total
-    coverage = total.coverage
     if ratio < 1:
         return "nothing"
-    if not coverage:
+    length = steps.length_per_drafting_step
+    if length is None or length * parts.base_ms > all_draft_ms:
         return "coverage"
-    drafting_ms = (parts.step_ms - (1 - coverage) * idle_ms) / coverage
-    if (total.length_per_drafting_step or 1.0) * parts.base_ms > drafting_ms:
-        return "coverage"
-    most = 1 + total.drafted / total.drafting_steps
-    if (break_even(parts.step_ms / parts.base_ms, coverage) or 0.0) <= most:
+    if (break_even(parts.step_ms / parts.base_ms, steps.coverage) or 0.0) <= 1 + steps.drafted:
         return "acceptance"
     return "verification" if parts.verify_ms > parts.mode_ms else "engine mode"

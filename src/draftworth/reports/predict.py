@@ -1,6 +1,7 @@
 """A prediction, and how far predictions were off, as lines for a terminal."""
 
 import json
+import math
 import shlex
 from collections.abc import Sequence
 
@@ -27,14 +28,21 @@ def lines(prediction: Prediction, *, most: int = 10) -> list[str]:
     found += _reloads(prediction.reloads, costs.get("reload_s"))
     if prediction.per_batch_size is not None:
         told = prediction.per_batch_size
-        table_text = json.dumps([list(one) for one in told.table])
-        found += [f'By batch size: "num_speculative_tokens_per_batch_size": {table_text}', ""]
+        found.append(
+            f'By batch size: "num_speculative_tokens_per_batch_size": {json.dumps([list(one) for one in told.table])}'
+        )
+        found.append(
+            f"  {math.exp(told.gain):.2f} times as fast as no speculation, mean over the loads; nothing above "
+            f"{told.loads[-1]} at a time was predicted. On the V1 runner the table gives up full CUDA graphs."
+        )
+        found.append("")
     if prediction.heads:
         found += _heads(prediction)
-    reasons = list(dict.fromkeys(part for one in prediction.settings for why in one.why for part in why.split("; ")))
+    reasons = list(dict.fromkeys(why for one in prediction.settings for why in one.why))
     found += ["Costs are from:", *(f"  {why}" for why in reasons[:_MOST_REASONS])]
     if len(reasons) > _MOST_REASONS:
         found.append(f"  and {len(reasons) - _MOST_REASONS} more: --json")
+    found += [f"{one['count']:,} rows left out: {one['reason']} (first: {one['first']})" for one in prediction.left_out]
     found += [f"Note: {text}" for text in prediction.findings]
     return found
 
@@ -99,11 +107,8 @@ def _reloads(found: Sequence[Reload], reload_s: object) -> list[str]:
     each = "" if reload_s is None else f"; one start takes about {float(str(reload_s)) / 60:.0f} min"
     said = [f"Worth a trial, the best first{each}:"]
     for one in found:
-        if one.speculative_config is not None:
-            how = f"--speculative-config {shlex.quote(json.dumps(one.speculative_config))}"
-        else:
-            how = shlex.join(one.flags)
-        there_and_back = "" if one.seconds is None else f", {one.seconds / 60:.0f} min of reloads"
+        how = shlex.join(one.arguments) or "no server of it"
+        there_and_back = "" if one.seconds is None else f", at least {one.seconds / 60:.0f} min of reloads"
         said.append(f"  {_range(one.speed_up)} at {one.at} at a time{there_and_back}: {how}")
     return [*said, ""]
 

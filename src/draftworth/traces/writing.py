@@ -5,6 +5,7 @@ beside the trace, which become the trace when it is closed: a crash loses what c
 trace too, and is read as one.
 """
 
+import os
 import shutil
 import time
 from array import array
@@ -60,7 +61,7 @@ class TraceWriter:
         self.tokens = 0
         self._vocabulary = vocabulary
         self._parts = path.with_name(f"{path.name}{PARTS}") if parts else None
-        self._partial = path.with_name(f".{path.name}.partial")
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._writer: Any = None
         self._number = 0
         self._flushed = time.monotonic()
@@ -69,7 +70,12 @@ class TraceWriter:
 
     def __enter__(self) -> Self:
         if self._parts is not None:
-            self._parts.mkdir(parents=True, exist_ok=True)
+            self._parts.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._parts.mkdir()
+            except FileExistsError:
+                said = "another recording writes here, or one was cut off before its first part: then remove it"
+                raise UsageError(f"{self._parts}: {said}") from None
         else:
             self._writer = _open(self._partial)
         return self
@@ -183,7 +189,7 @@ class TraceWriter:
             else:
                 self._writer.close()
                 self._writer = None
-            self._partial.replace(self.path)
+            _put(self._partial, self.path)
         except BaseException:
             self.abandon()
             raise
@@ -246,6 +252,20 @@ def _open(path: Path) -> Any:
 
     # Ids do not repeat enough for a dictionary to pay: it would only be built and thrown away.
     return pq.ParquetWriter(path, schema(), compression="zstd", use_dictionary=["category", "model", "tokenizer_hash"])
+
+
+def _put(partial: Path, path: Path) -> None:
+    """Give a whole file its name, unless somebody else took it meanwhile."""
+    try:
+        os.link(partial, path)  # unlike a rename it never writes over a file
+    except FileExistsError:
+        raise UsageError(f"{path}: it appeared while this trace was written; choose another --out") from None
+    except OSError:  # a file system without links
+        if path.exists():
+            raise UsageError(f"{path}: it appeared while this trace was written; choose another --out") from None
+        partial.replace(path)
+    else:
+        partial.unlink()
 
 
 def _refuse_existing(path: Path) -> None:

@@ -1,0 +1,152 @@
+"""Which costs a finished trial is predicted with: those of its own server, and of nothing else.
+
+Trials of one server (engine, release, runner, model, machine and command, or URL) share the engine modes that their
+null-draft and synthetic arms measured. A trial that does not say what served it stands alone.
+"""
+
+import json
+from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from draftworth.costs.arms import modes_from_trial
+from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.errors import UsageError
+from draftworth.trials.record import TrialRecord
+
+_PLACES = frozenset({"--port", "--host"})
+"""Flags that say where a server answers, and not what it costs."""
+_NAMES = ("--served-model-name", "--model", "--model-path", "-m")
+
+
+def costs_of(
+    folders: Sequence[Path], records: Sequence[TrialRecord], given: Costs | None, told: list[str]
+) -> list[Costs]:
+    """Return the costs of each trial's server.
+
+    Points are those of the costs file; without any, a trial's own baseline's, and those of other trials of its server
+    at loads that it did not measure. Modes are those of the costs file; where it has none, those of all trials of the
+    server.
+
+    Args:
+        folders: the trials'.
+        records: theirs.
+        given: a costs file; None for none.
+        told: takes a line for each arm and trial of which no mode could be made.
+    """
+    start = given or Costs(created="")
+    if start.modes:
+        return [start for _ in folders]
+    alike: dict[Hashable, list[int]] = {}
+    for at, record in enumerate(records):
+        alike.setdefault(server(record) or at, []).append(at)
+    own = [_points(folder) for folder in folders]
+    points = [[*start.points]] * len(folders)
+    modes: list[list[EngineMode]] = [[] for _ in folders]
+    for group in alike.values():
+        for at in group:
+            others = _elsewhere(own[at], [one for other in group if other != at for one in own[other]])
+            if not start.points:
+                points[at] = [*own[at], *others]
+            found = _modes(folders[at], records[at], [*start.points, *others], start, told)
+            for other in group:
+                modes[other] += found
+    return [
+        start.model_copy(
+            update={
+                "engine": start.engine or record.arms[0].engine,
+                "version": start.version or record.arms[0].version,
+                "points": tuple(points[at]),
+                "modes": tuple(modes[at]),
+            }
+        )
+        for at, record in enumerate(records)
+    ]
+
+
+def contradiction(costs: Costs, record: TrialRecord) -> str | None:
+    """Return why a costs file is not of a trial's server, as far as both tell their engine and model; else None."""
+    theirs = record.arms[0].engine
+    if costs.engine and theirs and costs.engine != theirs:
+        return f"the costs file is of {costs.engine}, this trial's server is {theirs}"
+    names = served(record)
+    if costs.model and names and not {_last(costs.model)} & {_last(name) for name in names}:
+        return f"the costs file is of the model {costs.model!r}, this trial's server serves {names[0]!r}"
+    return None
+
+
+def server(record: TrialRecord) -> Hashable:
+    """Return what is the same of two trials of one server; None where a trial does not say what served it."""
+    base, service = record.arms[0], _service(record)
+    where = _command(base.command) or service.get("baseline") or service.get("url")
+    if not where:
+        return None
+    machine = {name: value for name, value in record.machine.items() if name not in {"kernel", "python"}}
+    host = service.get("host") if service.get("type") == "systemd" else None
+    return base.engine, base.version, base.runner, served(record), json.dumps([machine, host], sort_keys=True), where
+
+
+def served(record: TrialRecord) -> tuple[str, ...]:
+    """Return the names of the model that a trial's baseline served, as far as its record tells them."""
+    command = record.arms[0].command
+    found = [str(_service(record).get("model") or "")]
+    for at, word in enumerate(command):
+        flag, equals, value = word.partition("=")
+        if flag in _NAMES:
+            found.append(value if equals else next(iter(command[at + 1 : at + 2]), ""))
+        elif word == "serve":
+            found.append(next((one for one in command[at + 1 : at + 2] if not one.startswith("-")), ""))
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _service(record: TrialRecord) -> Mapping[str, Any]:
+    found = record.config.get("service")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _command(words: Sequence[str]) -> tuple[str, ...]:
+    """Return a command without the flags that say where it answers."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        flag, equals, _value = word.partition("=")
+        if skip:
+            skip = False
+        elif flag in _PLACES:
+            skip = not equals
+        else:
+            found.append(word)
+    return tuple(found)
+
+
+def _last(name: str) -> str:
+    return name.rstrip("/").rpartition("/")[2].casefold()
+
+
+def _points(folder: Path) -> list[StepCost]:
+    try:
+        return modes_from_trial(folder)[1]
+    except UsageError:
+        return []  # said where its modes are asked for
+
+
+def _elsewhere(own: Sequence[StepCost], others: Sequence[StepCost]) -> list[StepCost]:
+    """Return the other trials' points at loads that a trial did not measure itself."""
+    mine = {(one.batch, one.tokens) for one in own}
+    return [one for one in others if (one.batch, one.tokens) not in mine]
+
+
+def _modes(
+    folder: Path, record: TrialRecord, points: Sequence[StepCost], given: Costs, told: list[str]
+) -> list[EngineMode]:
+    lines: list[str] = []
+    try:
+        engine = given.engine or record.arms[0].engine
+        return modes_from_trial(folder, points, engine=engine, graph_sizes=given.graph_sizes, explain=lines)[0]
+    except UsageError as error:
+        lines.append(str(error))
+        return []
+    finally:
+        told += [
+            line if line.startswith(f"trial {record.id}") else f"trial {record.id}, modes: {line}" for line in lines
+        ]
