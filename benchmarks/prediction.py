@@ -35,6 +35,8 @@ KEPT = (
     "category",
     "repeat",
     "start",
+    "started_unix",
+    "spec_stats",
     "point",
     "ok",
     "retries",

@@ -22,6 +22,8 @@ EXIT_INCONCLUSIVE = 3
 EXIT_NOT_RESTORED = 4
 EXIT_UNEXPECTED = 5
 EXIT_NOT_MEASURED = 6
+EXIT_CTRL_C = 130
+"""128 + SIGINT, what shells expect; what was measured until then is kept."""
 
 
 class DraftworthError(Exception):

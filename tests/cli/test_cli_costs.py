@@ -102,6 +102,75 @@ def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = costs(capsys, "model", KIMI, "--gpu", "RTX-4090", "--tp", "2")
     assert code == 0
     assert "THEY DO NOT FIT" in out
+    assert "warning: 595.0 GB of weights, 48 GB of memory" in out
+
+
+LLAMA = CONFIGS / "llama-3.1-8b.json"
+
+
+def test_a_kv_cache_that_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    # 32 layers, keys and values of 8 heads of 128 in 16 bits: 131,072 bytes a token.
+    _, out, _ = costs(capsys, "model", LLAMA, "--gpu", "H200", "--context", "99999999")
+    assert "KV cache 13,107 GB a request of 99,999,999 tokens" in out
+    assert "warning: ONE REQUEST DOES NOT FIT: its KV cache of 13,107 GB" in out
+    found = json.loads(costs(capsys, "model", LLAMA, "--gpu", "H200", "--context", "99999999", "--json")[1])
+    assert (found["machine"]["fits"], found["machine"]["most_requests"]) == (False, 0)
+    assert len(found["warnings"]) == 1
+
+
+def test_streams_beyond_the_memory_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    # (24 - 16.06) GB of room, 1.31 GB a request of 10,000 tokens; in FP8 half of that.
+    call = ("model", LLAMA, "--gpu", "L4", "--context", "10000")
+    found = json.loads(costs(capsys, *call, "--json")[1])
+    assert (found["machine"]["fits"], found["machine"]["most_requests"]) == (True, 6)
+    assert found["machine"]["kv_gb_per_request"] == pytest.approx(1.3107)
+    assert [row["batch_fits"] for row in found["rows"]] == [True, True, True, True, False, False]
+    assert "warning: there is room for 6 requests of 1.31 GB of KV cache" in costs(capsys, *call)[1]
+    assert json.loads(costs(capsys, *call, "--kv-cache-dtype", "fp8", "--json")[1])["machine"]["most_requests"] == 12
+    # Eight key and value heads over 16 GPUs: each is held twice.
+    wide = json.loads(costs(capsys, *call, "--tp", "16", "--json")[1])
+    assert wide["machine"]["kv_gb_per_request"] == pytest.approx(2 * 1.3107, abs=1e-4)
+    assert "warning" not in costs(capsys, "model", LLAMA, "--gpu", "H200")[1]
+    empty = json.loads(costs(capsys, "model", LLAMA, "--gpu", "L4", "--context", "0", "--json")[1])
+    assert (empty["machine"]["fits"], empty["machine"]["most_requests"]) == (True, None)
+
+
+def test_a_context_beyond_what_the_model_states_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {**json.loads(LLAMA.read_text("utf-8")), "max_position_embeddings": 131072}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    said = "--context 131,073 is beyond the config's max_position_embeddings of 131,072"
+    assert said in costs(capsys, "model", tmp_path, "--gpu", "H200", "--context", "131073")[1]
+    assert "warning" not in costs(capsys, "model", tmp_path, "--gpu", "H200", "--context", "131072", "--tokens", "1")[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "config.json is empty"),
+        (b" \n", "config.json is empty"),
+        (b"{\n{", "config.json is no JSON: line 2, column 1: expecting property name"),
+        (b"\xff\xfe\x00", "config.json is no JSON: it is no text (UTF-8)"),
+        (b"[" * 100_000, "config.json is no JSON"),
+        (None, "is a folder without config.json"),
+    ],
+)
+def test_a_config_that_is_none_is_said_in_words(
+    tmp_path: Path, content: bytes | None, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    code, out, err = costs(capsys, "model", tmp_path, "--gpu", "H200")
+    assert (code, out) == (1, "")
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+    assert not any(raw in err for raw in ("Errno", "codec", "char 0", "recursion"))
+
+
+def test_a_folder_named_config_json_is_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").mkdir()
+    code, _, err = costs(capsys, "model", tmp_path, "--gpu", "H200")
+    assert code == 1
+    assert "config.json is a folder: name" in err
 
 
 @pytest.mark.parametrize(

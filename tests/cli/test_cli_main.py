@@ -40,6 +40,37 @@ def test_a_wrong_call_is_one_line_and_exit_1(arguments: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("costs", "model", "x"), "--gpu is missing: H100, "),
+        (("costs", "model", "x", "--gpu"), "--gpu needs a value: H100, "),
+        (("costs", "model", "--gpu", "H200"), "CONFIG is missing: A model's config.json"),
+        (("costs", "model", "x", "--gqu", "H200"), "Did you mean --gpu instead of --gqu?"),
+        (("trace", "import", "x"), "--out is missing: The Parquet trace to write"),
+        (("trial", "run"), "FILE is missing: "),
+        (("trial", "run"), "(see `draftworth trial run --help`)"),
+        (("replay", "a", "b"), "one TRACE only: 'b' is one too many (see `draftworth replay --help`)"),
+        (("replay", "a", "b", "c"), "one TRACE only: 'b', 'c' are too many"),
+        (("trace", "record", "a", "b", "c", "--out", "d"), "only URL and WORKLOAD: 'c' is one too many"),
+        (("engine", "list", "b"), "this verb takes only flags: 'b' is one too many"),
+        (("replay", "--top", "x"), "--top: must be a whole number, not 'x'"),
+        (("replay", "a", "--json=maybe"), "--json: must be true or false, or have no value, not 'maybe'"),
+        (("replay", "--top", "1", "--top", "2"), "--top is given more than once"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_named(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.run(arguments) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert says in shown.err
+    assert len(shown.err.strip().splitlines()) == 1
+    assert "Unused Tokens" not in shown.err
+    assert "requires an argument" not in shown.err
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (UsageError("x"), 1),

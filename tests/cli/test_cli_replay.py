@@ -122,7 +122,7 @@ def test_a_person_sees_the_best_setting_first_its_parts_and_what_to_do_next(trac
     done = replay(trace, *NGRAM, "--k", "1,3", "--min", "1", "--max", "2")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
-    assert lines[0] == f"{trace}: 3 requests replayed, 10 prompt and 18 output tokens"
+    assert lines[0] == f"{trace}: 3 of 4 requests replayed, 10 prompt and 18 output tokens"
     [best] = [line for line in lines if line.strip().startswith("best")]
     assert best.split()[1:4] == ["3", "1", "2"]
     for said in (
@@ -135,15 +135,64 @@ def test_a_person_sees_the_best_setting_first_its_parts_and_what_to_do_next(trac
     ):
         assert said in done.out
     assert "replay 2 settings" in done.err
-    assert "4 requests" in done.err or "4/4 requests" in done.err
+    assert "4 requests read" in done.err or "4/4 requests read" in done.err
 
 
 def test_a_drafter_that_gains_nothing_is_said_to(tmp_path: Path, replay: Call) -> None:
     rows = [Request(list(range(at, at + 9)), list(range(at + 100, at + 120))) for at in range(0, 400, 10)]
-    done = replay(written(tmp_path / "t.jsonl", rows), *NGRAM)
+    done = replay(written(tmp_path / "t.jsonl", rows), *NGRAM, "--grid")
     assert "At most 0 % faster" in done.out
-    assert "not worth a reload" in done.out
+    assert "This drafter is not worth a reload on this traffic." in done.out
     assert "No step drafted anything." in done.out
+    few_settings = replay(tmp_path / "t.jsonl", *NGRAM).out
+    assert "Not worth a reload with these settings; try --grid." in few_settings
+    assert "This drafter" not in few_settings
+
+
+def test_of_a_handful_of_requests_there_is_no_verdict_but_how_many_are_needed(
+    tmp_path: Path, replay: Call, document: Document
+) -> None:
+    rows = [Request(list(range(at, at + 9)), list(range(at + 100, at + 120))) for at in (0, 10)]
+    path = written(tmp_path / "two.jsonl", rows)
+    said = replay(path, *NGRAM, "--grid").out
+    assert "That is no verdict: 2 requests with steps; 30 are needed." in said
+    assert "reload" not in said
+    again = written(tmp_path / "again.jsonl", rows * 20)
+    assert "no verdict: 2 different requests with steps; 30 are needed" in replay(again, *NGRAM, "--grid").out
+    [few] = [one for one in document(again, *NGRAM)["findings"] if one["code"] == "few_requests"]
+    assert few["message"] == "only 2 different requests have steps; a verdict takes 30"
+
+
+def test_requests_longer_than_the_servers_context_are_left_out_and_said(
+    trace: Path, replay: Call, document: Document
+) -> None:
+    # 10, 11, 5 and 2 tokens: a server of 10 takes three, one of 4 only the one that has no step.
+    found = document(trace, *NGRAM, "--max-model-len", "10")
+    assert found["requests"] == 2
+    reason = "longer than --max-model-len 10 with their answers; nothing could be drafted there"
+    assert found["left_out"][0] == {"reason": reason, "count": 1, "first": "trace.jsonl, request r1"}
+    done = replay(trace, *NGRAM, "--max-model-len", "4")
+    assert (done.code, done.out) == (1, "")
+    assert "no request to replay: 1 with fewer than two output tokens; 3 left out: longer than --max" in done.err
+
+
+def test_an_interval_holds_nothing_that_no_traffic_can_give(tmp_path: Path, document: Document) -> None:
+    rows = [Request([1, 2, 3], [1, 2, 3] * 20), Request([1, 2, 3], list(range(50, 110)))]
+    [found] = document(written(tmp_path / "t.jsonl", rows), *NGRAM, "--k", "2", "--min", "2", "--max", "2")["settings"]
+    assert 1 <= found["length_per_step_low"] <= found["length_per_step"] <= found["length_per_step_high"] <= 3
+
+
+def test_an_arm_of_a_trace_without_arms_is_an_error(trace: Path, replay: Call) -> None:
+    done = replay(trace, *NGRAM, "--arm", "ngram-5")
+    assert (done.code, done.out) == (1, "")
+    assert f"--arm: {trace} is no trial's folder, so it has no arms" in done.err
+
+
+def test_one_request_is_one(tmp_path: Path, replay: Call) -> None:
+    done = replay(written(tmp_path / "t.jsonl", [Request([1], [2, 3])]), *NGRAM)
+    assert "1 request replayed" in done.out
+    assert "only 1 request has steps" in done.out
+    assert "1 requests" not in done.out + done.err
 
 
 def test_without_settings_the_engines_defaults_are_replayed(trace: Path, document: Document) -> None:
@@ -186,12 +235,12 @@ def test_requests_with_ids_outside_the_vocabulary_are_left_out_and_named(trace: 
         ((*NGRAM, "--max", ""), "--max: must be whole numbers"),
         ((*NGRAM, "--k", "3,0"), "--k: must be from 1 to 1,000,000, not 0"),
         ((*NGRAM, "--max", str(10**30)), "--max: must be from 1 to 1,000,000"),
-        ((*NGRAM, "--min", "5", "--max", "4"), "min"),
+        ((*NGRAM, "--min", "5", "--max", "4"), "--min 5 --max 4: prompt_lookup_min=5 must be <= "),
         ((*NGRAM, "--set", "speed"), "--set: must be like name=1,2, not 'speed'"),
         ((*NGRAM, "--set", "a=fast"), "--set a: must be numbers like 0.1,0.5, not 'fast'"),
         ((*NGRAM, "--set", "a=nan"), "--set a: must be numbers"),
         ((*NGRAM, "--set", "suffix_decoding_max_tree_depth=24"), "suffix_decoding_max_tree_depth"),
-        (("--drafter", "vllm-suffix", "--min", "2"), "min"),
+        (("--drafter", "vllm-suffix", "--min", "2"), "--min 2: "),
         ((*NGRAM, "--grid", "--k", "1"), "--grid takes the settings worth trying"),
         ((*NGRAM, "--concurrency", "0"), "--concurrency: must be at least 1, not 0"),
         ((*NGRAM, "--max-model-len", "-1"), "--max-model-len: must be at least 1"),
@@ -216,7 +265,9 @@ def test_a_trace_is_needed_and_must_be_there(tmp_path: Path, replay: Call) -> No
 
 
 def test_every_drafter_is_listed_with_its_source_and_defaults(replay: Call) -> None:
-    found = json.loads(replay("--list", "--json").out)["drafters"]
+    listed = json.loads(replay("--list", "--json").out)
+    assert listed["schema_version"] == 1
+    found = listed["drafters"]
     assert [one["name"] for one in found] == list(CHOICES)
     for one in found:
         assert one["title"]
@@ -238,7 +289,7 @@ def test_a_process_prints_one_document_and_shows_progress_beside_it(trace: Path)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, json.loads(done.stdout)["requests"]) == (0, 3)
     assert "[1/1] replay" in done.stderr
-    assert "requests; 28 tokens" in done.stderr
+    assert "requests read; 28 tokens" in done.stderr
 
 
 def test_the_page_shows_what_the_program_prints() -> None:

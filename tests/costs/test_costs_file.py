@@ -13,9 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.arms import draft_shares
+from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
 from draftworth.costs.file import costs_folder, load_costs, merge, modes_from_trial, new_costs, save_costs
 from draftworth.costs.ladder import lines
+from draftworth.costs.model import FittedModel
 from draftworth.costs.repeats import median_interval
 from draftworth.errors import UsageError
 
@@ -71,6 +73,72 @@ def test_a_bad_file_is_one_line(tmp_path: Path, text: str, why: str) -> None:
         load_costs(path)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "changed", "why"),
+    [
+        ("points", {"ms": 0.0, "low": 0.0}, r"points\.0: ms must be above 0, not 0\.0: a step takes time"),
+        ("points", {"ms": -1.0, "low": -2.0}, r"points\.0: ms must be above 0, not -1\.0"),
+        ("points", {"high": float("inf")}, r"points\.0: .* all finite"),
+        ("points", {"low": float("nan")}, r"points\.0: .* all finite"),
+        ("points", {"context": -1}, r"points\.0: context must be at least 0"),
+        ("modes", {"base_ms": 0.0}, r"modes\.0: base_ms must be above 0"),
+        ("modes", {"step_ms": -3.0}, r"modes\.0: step_ms must be above 0"),
+        ("prefills", {"high": 0.0}, r"prefills\.0: .* low <= ms <= high"),
+    ],
+)
+def test_a_time_that_is_none_is_one_line(tmp_path: Path, part: str, changed: dict[str, Any], why: str) -> None:
+    one: dict[str, Any] = {
+        "points": point(1, 1, 10),
+        "modes": mode(),
+        "prefills": Prefill(batch=1, context=512, ms=1.0, low=-1.0, high=2.0, repeats=3),
+    }
+    costs = COSTS.model_copy(update={key: (value,) for key, value in one.items()})
+    path = tmp_path / "costs.json"
+    save_costs(costs, path)
+    assert load_costs(path) == costs
+    written = json.loads(path.read_text())
+    written[part][0].update(changed)
+    path.write_text(json.dumps(written))
+    with pytest.raises(UsageError, match=f"damaged: {why}") as caught:
+        load_costs(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_engine_mode_may_make_steps_cheaper(tmp_path: Path) -> None:
+    save_costs(merge(COSTS, [mode(ms=-0.5, low=-1.0, high=0.5)]), tmp_path / "costs.json")
+    assert load_costs(tmp_path / "costs.json").modes[0].ms == -0.5
+
+
+def test_an_interval_that_went_below_nothing_is_cut_with_a_note(tmp_path: Path) -> None:
+    # Earlier versions took Student's interval of times as they are.
+    below = point(1, 1, 10).model_copy(update={"low": -1.7, "repeats": 2})
+    save_costs(COSTS.model_copy(update={"points": (below, point(2, 1, 12))}), tmp_path / "costs.json")
+    found = load_costs(tmp_path / "costs.json")
+    assert [one.low for one in found.points] == [1.0, 0.9 * 12]
+    assert found.notes == ("intervals that went below nothing begin at a tenth of the value: 1 x 1 at 512 (prefix)",)
+    save_costs(found, tmp_path / "again.json")
+    assert load_costs(tmp_path / "again.json") == found
+
+
+@pytest.mark.parametrize(
+    ("machine", "wanted"),
+    [
+        ("cuda, V1 runner", ("cuda", "V1")),
+        ("V2 runner", ("", "V2")),
+        ("2 x H200", ("2 x H200", None)),
+        ("", ("", None)),
+    ],
+)
+def test_the_runner_of_earlier_files_is_found_in_the_machine(
+    tmp_path: Path, machine: str, wanted: tuple[str, str | None]
+) -> None:
+    save_costs(COSTS.model_copy(update={"machine": machine}), tmp_path / "costs.json")
+    found = load_costs(tmp_path / "costs.json")
+    assert (found.machine, found.runner) == wanted
+    if found.runner:
+        assert f"{found.runner} runner" in lines(found)[0]
 
 
 def test_an_interval_that_does_not_hold_its_value_is_damage(tmp_path: Path) -> None:
@@ -246,16 +314,76 @@ def test_a_null_draft_arm_gives_m0_and_a_synthetic_one_m1(tmp_path: Path) -> Non
 
 
 def test_a_lookup_that_finds_a_match_now_and_then_is_a_null_draft_arm_and_its_steps_are_counted(tmp_path: Path) -> None:
-    # As measured: 41 of 21,893 steps drafted, which gave 22,067 tokens; TPOT 25.65 ms.
+    # As measured, with a lookup of 60: 41 of 21,893 steps drafted, which gave 22,067 tokens; TPOT 25.65 ms.
     folder = trial(
         tmp_path,
         {
             "baseline": (None, counts(900, 900, None, None), 23.7),
-            "null": (NGRAM, counts(21_893, 22_067, 41, 205), 25.65),
+            "null": ({**NGRAM, "prompt_lookup_min": 60}, counts(21_893, 22_067, 41, 205), 25.65),
         },
     )
     modes, _ = modes_from_trial(folder)
     assert [one.ms for one in modes] == pytest.approx([25.65 * 22_067 / 21_893 - 23.7])
+
+
+@pytest.mark.parametrize(
+    ("config", "drafting", "is_null"),
+    [
+        ({"prompt_lookup_min": 30}, 4, True),
+        ({"prompt_lookup_max": 60}, 4, True),  # vLLM takes the one that is given for both
+        ({"prompt_lookup_min": 60}, 6, False),  # of 1,000: more than now and then
+        ({"prompt_lookup_min": 2, "prompt_lookup_max": 60}, 4, False),
+        ({}, 4, False),
+        ({"prompt_lookup_min": 2}, 0, True),  # drafted nothing at all
+        ({"prompt_lookup_min": "60"}, 4, False),
+    ],
+)
+def test_a_real_drafter_that_finds_next_to_nothing_is_no_null_draft_arm(
+    tmp_path: Path, config: dict[str, Any], drafting: int, *, is_null: bool
+) -> None:
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 10.0),
+            "ngram": ({**NGRAM, **config}, counts(1000, 1000 + drafting, drafting, 5 * drafting), 13.0),
+        },
+    )
+    modes, _ = modes_from_trial(folder)
+    assert [one.kind for one in modes] == (["idle"] if is_null else [])
+
+
+def test_a_mode_belongs_to_the_longest_draft_that_was_asked_for_and_its_step_stays_as_measured(tmp_path: Path) -> None:
+    # k = 5, of which drafting steps drafted 3.2 on average: 3 four times of five, else 4. T(4) = 15, T(5) = T(6) = 21,
+    # M0 = 3, M1 = 4: half of the steps 13 ms, half 0.8 x 19 + 0.2 x 25 = 20.2; 16.6 ms a step of 1.5 tokens.
+    folder = trial(
+        tmp_path,
+        {
+            "baseline": (None, counts(900, 900, None, None), 10.0),
+            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "synthetic": (SYNTHETIC, counts(1000, 1500, 500, 1600), 16.6 / 1.5),
+        },
+    )
+    known = [point(1, 4, 15.0, context=250), point(1, 5, 21.0, context=250), point(1, 6, 21.0, context=250)]
+    modes, own = modes_from_trial(folder, known)
+    drafting = modes[1]
+    assert drafting.ms == pytest.approx(4.0, rel=1e-6)
+    assert (drafting.tokens, drafting.mean_tokens, drafting.context) == (6, pytest.approx(4.2), 250)
+    assert modes[0].context == 250
+    costs = Costs(created="", engine="vllm", points=(*known, *own), modes=tuple(modes))
+    shares = draft_shares(1000, 500, 1600, 5)
+    assert shares.size == 6
+    found = FittedModel(costs).expected(shares, 1, 250, method=("ngram", "V1"))
+    assert found.ms == pytest.approx(16.6, rel=1e-6)
+    # Beside other T of the same steps, as a later probe may measure, the measured step stands.
+    later = (point(1, 4, 14.0, context=250), point(1, 5, 19.0, context=250), point(1, 6, 23.0, context=250))
+    moved = costs.model_copy(update={"points": (*own, *later)})
+    assert FittedModel(moved).expected(shares, 1, 250, method=("ngram", "V1")).ms == pytest.approx(16.6, rel=1e-6)
+
+
+def test_draft_shares_end_at_the_longest_draft_or_at_what_was_asked_for() -> None:
+    assert draft_shares(1000, 500, 1600) == pytest.approx([0.5, 0, 0, 0.4, 0.1])
+    assert draft_shares(1000, 500, 1600, 5) == pytest.approx([0.5, 0, 0, 0.4, 0.1, 0])
+    assert draft_shares(10, 10, 50, 5) == pytest.approx([0, 0, 0, 0, 0, 1])
 
 
 def test_an_arm_that_nobody_says_the_configuration_of_gives_no_mode(tmp_path: Path) -> None:
@@ -311,7 +439,7 @@ def test_a_real_trial_with_a_real_drafter_gives_no_mode() -> None:
 
 
 def test_a_trial_that_is_none_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no record yet"):
+    with pytest.raises(UsageError, match=r"no record yet|no trial\.json"):
         modes_from_trial(tmp_path)
     folder = trial(tmp_path, {"baseline": (None, counts(9, 9, None, None), 10.0)})
     (folder / "requests.parquet").write_text("nothing")

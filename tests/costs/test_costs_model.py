@@ -157,7 +157,9 @@ def test_several_requests_of_several_tokens_stand_and_correct_their_neighbours()
     found = model.base([4, 4], 384)
     assert found.ms == pytest.approx(7.0 - 2 * 0.008, abs=2 * 0.008), "less two KV caches"
     assert found.measured
-    assert model.base([3, 4], 384).ms == found.ms < without.base([3, 4], 384).ms, "seven run as eight"
+    seven = model.base([3, 4], 384)
+    assert seven.ms == pytest.approx(found.ms, rel=0.01), "seven run as eight"
+    assert seven.ms < without.base([3, 4], 384).ms
     assert model.base([1, 1], 384).ms == H200[2]
     assert model.base([4, 1], 384).ms != 7.0
 

@@ -1,10 +1,12 @@
 """What switching speculation on adds to a step: measured, carried over, or from the library."""
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from benchmarks.mode_form import judge
 
-from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
 from draftworth.costs.model import FittedModel
 from draftworth.errors import UsageError
 
@@ -75,6 +77,49 @@ def test_one_streams_step_stands_whatever_its_base_was_taken_for() -> None:
     # The trial took T(6) by concurrency, 8.97; a prefix measured later says 7: the step is as measured.
     fitted = model(mode(1, 6, 2.9, 8.968), mode(1, 1, 4.0, 3.887), prefixes={6: 7.0})
     assert fitted.speculating([6], 384, method="ngram", runner="V1").ms == pytest.approx(8.968 + 2.9)
+
+
+def far_apart(context: int | None, *, prefills: tuple[int, ...] = (512, 4096, 32768)) -> FittedModel:
+    """Return a server of three contexts whose KV caches cost, with a drafting mode that was measured at 512."""
+    every = (512, 4096, 32768)
+
+    def true(batch: int, tokens: int, at: int) -> float:
+        return 10 + 0.1 * (batch * tokens - 1) + 1e-4 * batch * at
+
+    def at(batch: int, tokens: int, context: int, how: Literal["concurrency", "prefix"], ms: float) -> StepCost:
+        return StepCost(batch=batch, tokens=tokens, context=context, ms=ms, low=ms, high=ms, repeats=6, how=how)
+
+    points = [at(b, 1, c, "concurrency", true(b, 1, c)) for c in every for b in (1, 2, 4, 8)]
+    points += [at(1, n, c, "prefix", true(2, 1, c) + 0.1 * (n - 2)) for c in every for n in (3, 4, 6, 9)]
+    # The trial took T(6) for more than it is: the step, 15.05 ms, is what was measured.
+    step = true(1, 6, 512) + 4.5
+    drafting = mode(1, 6, 3.7, step - 3.7).model_copy(update={"context": context})
+    return FittedModel(
+        Costs(
+            created="",
+            engine="sglang",
+            points=tuple(points),
+            prefills=tuple(Prefill(batch=1, context=c, ms=0.1, low=0.1, high=0.1, repeats=6) for c in prefills),
+            modes=(drafting, mode(1, 1, 2.0, 10.0)),
+        )
+    )
+
+
+def test_a_step_is_as_measured_at_the_context_it_was_measured_at() -> None:
+    model = far_apart(512)
+    found = model.speculating([6], 512, method="ngram", runner=None)
+    assert found.ms == pytest.approx(10.5512 + 4.5, rel=1e-9)
+    assert found.measured
+    assert found.low <= 15.0512 <= found.high
+    far = model.speculating([6], 32768, method="ngram", runner=None)
+    assert far.ms == pytest.approx(10.5 + 3.2768 + 4.5, rel=1e-9)
+    assert not far.measured, "no such step was ever measured"
+
+
+def test_a_mode_of_an_earlier_file_is_not_measured_at_any_of_several_contexts() -> None:
+    found = far_apart(None).speculating([6], 512, method="ngram", runner=None)
+    assert found.ms == pytest.approx(10.5512 + 3.7), "beside the T it was measured beside"
+    assert not found.measured
 
 
 def test_between_measured_sizes_it_is_interpolated_and_the_interval_holds_a_ratio() -> None:

@@ -12,6 +12,7 @@ from draftworth.bench.base import Access
 from draftworth.costs.base import Costs
 from draftworth.costs.cells import Cell, Results, cells, order
 from draftworth.costs.concurrency import Stream, step_ms
+from draftworth.costs.model import FittedModel
 from draftworth.costs.passages import Passages
 from draftworth.costs.probe import Options, probe
 from draftworth.costs.subject import graph_sizes, start_seconds, subject
@@ -19,18 +20,17 @@ from draftworth.engines.base import StartupFacts
 from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.readings.log import read_log
 
-QUICK = Options(concurrency=(1, 3), tokens=(3, 6), contexts=(128,), repeats=3, output=28, wait_s=0.0)
 
-
-def measured(server: StairServer, options: Options = QUICK) -> Costs:
+def measured(server: StairServer, options: Options) -> Costs:
     return probe(subject(server.base_url, access=Access()), options)
 
 
 def test_a_known_staircase_is_recovered_by_both_ways_and_nothing_is_smoothed() -> None:
     # What a prefill takes beyond that of two tokens is six times the staircase's, to stand out of the noise of CI.
-    # That it runs as piecewise graphs, and one token as a full one, costs 30 ms, which are no part of a step's tokens.
-    with stairs(prefill=6.0, piecewise_ms=30.0) as server:
-        costs = measured(server)
+    # That it runs as piecewise graphs, and one token as a full one, costs 20 ms, which are no part of a step's tokens.
+    options = Options(concurrency=(1, 3), tokens=(3, 6), contexts=(128,), repeats=2, output=28, wait_s=0.0)
+    with stairs(prefill=6.0, piecewise_ms=20.0) as server:
+        costs = measured(server, options)
         news = [new for length, new in server.computed if 128 < length <= 128 + 6]
     found = {(one.how, one.batch, one.tokens): one for one in costs.points}
     assert found["concurrency", 1, 1].ms == pytest.approx(step(1), rel=0.05)
@@ -39,11 +39,27 @@ def test_a_known_staircase_is_recovered_by_both_ways_and_nothing_is_smoothed() -
         point = found["prefix", 1, n]
         assert point.ms == pytest.approx(step(2) + 6 * (step(n) - step(2)), rel=0.1)
         assert point.low <= point.ms <= point.high
-        assert (point.context, point.repeats) == (128, 3)
+        assert (point.context, point.repeats) == (128, 2)
     assert ("prefix", 1, 1) not in found
     assert set(news) - {1} == {2, 3, 6}, "the server computed exactly n new tokens, whatever was sent before"
     assert (costs.engine, costs.model, costs.version) == ("vllm", "fake/model-1b", "0.32.0")
     assert any("no log was given" in note for note in costs.notes)
+    # What two new tokens take longer than one: the other graphs, and their part of the staircase.
+    (prefill,) = costs.prefills
+    assert (prefill.batch, prefill.context, prefill.repeats) == (1, 128, 2)
+    assert prefill.ms == pytest.approx(20 + 6 * (step(2) - step(1)), rel=0.1)
+    assert prefill.low <= prefill.ms <= prefill.high
+    assert any("so that T(B, n) by prefix is a lower end only" in note for note in costs.notes)
+    assert not FittedModel(costs).base([6], 128).measured
+
+
+def test_prefills_that_cost_their_tokens_are_told_as_such() -> None:
+    options = Options(concurrency=(1,), tokens=(3,), contexts=(128,), repeats=2, output=16, wait_s=0.0)
+    with stairs() as server:
+        costs = measured(server, options)
+    (prefill,) = costs.prefills
+    assert prefill.ms == pytest.approx(step(2) - step(1), abs=1.5)
+    assert not any("lower end only" in note for note in costs.notes)
 
 
 def test_several_prefixes_at_a_time_are_points_of_that_batch() -> None:
@@ -182,6 +198,7 @@ def test_cells_have_what_others_build_on() -> None:
     assert found == [
         Cell("concurrency", 64, 1, 1),
         Cell("concurrency", 64, 4, 1),
+        Cell("prefix", 64, 2, 1),
         Cell("prefix", 64, 2, 3),
     ]
     assert sorted(order(found, 1, 0)) == sorted(found)
@@ -192,16 +209,31 @@ def test_cells_have_what_others_build_on() -> None:
 
 def test_a_prefix_point_is_a_stream_and_a_difference_of_the_same_round() -> None:
     plan = cells(concurrency=(1,), tokens=(4,), contexts=(64,))
-    one, base, four = plan
+    one, base, single, four = plan
     assert (base.batch, base.tokens) == (2, 1), "two tokens are taken to cost what two streams do"
     results = Results()
     for number, drift in ((1, 0.0), (2, 5.0)):
         results.add(one, number, 9.0)
         results.add(base, number, 10.0 + drift)
         results.add(four, number, 7.0)
+        results.add(single, number, -0.5 - drift)  # beside two new tokens
     results.add(four, 3, 1000.0)  # a round without its stream
     assert dict(results.steps(four)) == {1: 17.0, 2: 22.0}
     assert results.notes(plan, 2) == []
+    assert [(one.batch, one.tokens) for one in results.points(plan)] == [(1, 1), (2, 1), (1, 4)]
+    assert [(one.batch, one.context, one.ms) for one in results.prefills(plan)] == [(1, 64, 3.0)]
+
+
+def test_a_step_that_noise_takes_below_nothing_is_left_out_and_named() -> None:
+    plan = cells(concurrency=(), tokens=(4,), contexts=(64,))
+    results = Results()
+    for number in (1, 2):
+        for cell in plan:
+            results.add(cell, number, 2.0 if cell.how == "concurrency" else -3.0)
+    assert [(one.batch, one.tokens) for one in results.points(plan)] == [(1, 1), (2, 1)]
+    assert results.notes(plan, 2) == [
+        "left out, a repeat came to no time at all (noise above the step): 4 new tokens at 64"
+    ]
 
 
 def test_prompts_are_exact_repeatable_and_begin_with_another_token_each_time() -> None:

@@ -27,6 +27,7 @@ def told(
     limit: Limit = "nothing",
     idle: float = 0.6,
     more: dict[str, float] | None = None,
+    probed: bool = True,
 ) -> Predicted:
     return Predicted(
         k=k,
@@ -40,6 +41,7 @@ def told(
         length_per_drafting_step=1.75,
         step_ms=Range(value=7.0, low=6.5, high=7.5),
         idle_speed_up=idle,
+        base_measured=probed,
         speed_up=Range(value=speed, low=speed - width, high=speed + width),
         tpot_ratio=Range(value=1 / speed, low=1 / (speed + width), high=1 / (speed - width)),
         parts=Parts(base_ms=4.0, verify_ms=1.0, mode_ms=2.0),
@@ -50,17 +52,17 @@ def told(
 
 def test_none_pays_and_how_far_the_nearest_is() -> None:
     said = verdict([told(1, 1, 0.95, limit="acceptance"), told(5, 1, 0.8, limit="verification")])
-    wide = verdict([told(1, 1, 0.95, width=0.2, limit="engine mode")])
+    wide = verdict([told(1, 1, 0.9, width=0.2, limit="engine mode")])
     assert said.startswith("None of them pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
     assert "predicted 0.95 times as fast (0.90 to 1.00)" in said
-    assert "reaches above 1" in wide
-    assert "reaches above 1" not in said
+    assert wide.startswith("It cannot be told yet. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
+    assert "By its best value the engine's mode adds 2.00 ms to a step of 4.00 ms" in wide
     assert "an acceptance length of 2.40 is needed, and it has 1.75." in said
     assert reloads([told(1, 1, 0.95)], drafter("vllm-ngram-v1"), 1800.0) == ()
 
 
 def test_within_the_margin_nothing_is_advised() -> None:
-    near = [told(3, 1, 1.004)]
+    near = [told(3, 1, 1.004, width=0.01)]
     assert "is predicted to make no difference: 1.00 times as fast" in verdict(near)
     assert reloads(near, drafter("vllm-ngram-v1"), None) == ()
 
@@ -72,6 +74,11 @@ def test_the_best_is_named_with_where_it_does_not_pay() -> None:
         "nothing pays at 8 at a time."
     )
     assert "the interval reaches below 1, so a trial decides" in verdict([told(3, 1, 1.04)])
+
+
+def test_a_load_that_was_not_probed_does_not_make_the_headline() -> None:
+    said = verdict([told(3, 1, 1.2), told(3, 64, 5.0, probed=False)])
+    assert "1.20 times as fast (1.15 to 1.25) at 1 at a time" in said
 
 
 def test_reloads_are_few_different_and_priced() -> None:
@@ -114,8 +121,10 @@ def test_reloads_are_few_different_and_priced() -> None:
         (
             "sglang-ngram",
             Setting(7, more={"speculative-ngram-match-type": 1, "speculative-ngram-capacity": 5_000_000}),
-            "--speculative-algorithm NGRAM --speculative-num-draft-tokens 8 --speculative-ngram-match-type PROB "
-            "--speculative-ngram-capacity 5000000",
+            (
+                "--speculative-algorithm NGRAM --speculative-num-draft-tokens 8 --speculative-ngram-match-type PROB "
+                "--speculative-ngram-capacity 5000000"
+            ),
         ),
         ("hf-prompt-lookup", Setting(10), ""),
     ],

@@ -333,7 +333,7 @@ def test_an_ignored_hangup_stays_ignored() -> None:
 
 def test_trials_are_found_by_id_and_as_latest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAFTWORTH_HOME", str(tmp_path / "home"))
-    with pytest.raises(UsageError, match="no trials here"):
+    with pytest.raises(UsageError, match="has no trials"):
         find_trial("latest")
     made = [new_trial() for _ in range(11)]
     assert all_trials() == made, "the eleventh of a second sorts after the second"

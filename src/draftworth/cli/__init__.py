@@ -5,10 +5,17 @@ import sys
 from collections.abc import Sequence
 
 from cyclopts import App
-from cyclopts.exceptions import CycloptsError
+from cyclopts.exceptions import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    RepeatArgumentError,
+    UnusedCliTokensError,
+)
 
 import draftworth
 from draftworth.errors import (
+    EXIT_CTRL_C,
     EXIT_DONE,
     EXIT_UNEXPECTED,
     EXIT_USAGE,
@@ -16,10 +23,14 @@ from draftworth.errors import (
     NotRestoredError,
 )
 
-_EXIT_CTRL_C = 130  # 128 + SIGINT, what shells expect
-
 STDIN = "<standard input>"
 """What stands for `-` once arguments are parsed."""
+
+_KINDS: dict[object, str] = {
+    int: "must be a whole number",
+    float: "must be a number",
+    bool: "must be true or false, or have no value",
+}
 
 _VERBS = {
     "bench": ("draftworth.cli.bench:bench", "Measure a server that runs, under one load or a sweep of them."),
@@ -73,7 +84,7 @@ def _failed(error: BaseException) -> int:
     """Tell what went wrong. Returns the exit code."""
     match error:
         case CycloptsError():
-            _complain(" ".join(str(error).split()))
+            _complain(" ".join(_wrong_call(error).split()))
             return EXIT_USAGE
         case DraftworthError():
             _complain("\n  ".join([str(error), *(error.commands if isinstance(error, NotRestoredError) else ())]))
@@ -88,8 +99,43 @@ def _failed(error: BaseException) -> int:
             return EXIT_USAGE
         case KeyboardInterrupt():
             _complain("interrupted")
-            return _EXIT_CTRL_C
+            return EXIT_CTRL_C
     return _crash(error)
+
+
+def _wrong_call(error: CycloptsError) -> str:
+    """Return what is wrong with the words of a call, and what belongs there."""
+    match error:
+        case MissingArgumentError(argument=argument, keyword=given) if argument is not None:
+            about = (argument.parameter.help or "").rstrip(".")
+            said = f"{given} needs a value" if given else f"{argument.name} is missing"
+            _, mark, meant = str(error).partition(" Did you mean ")
+            return f"{said}: {about}{'.' if mark else ''}{mark}{meant}{_help(error)}"
+        case UnusedCliTokensError(unused_tokens=words):
+            some = ", ".join(map(repr, words or ()))
+            many = "is one too many" if len(words or ()) == 1 else "are too many"
+            return f"{_taken(error)}: {some} {many}{_help(error)}"
+        case CoercionError(token=token, argument=argument, target_type=kind) if token is not None and kind in _KINDS:
+            name = token.keyword or (argument.name if argument is not None else "a value")
+            return f"{name}: {_KINDS[kind]}, not {token.value!r}"
+        case RepeatArgumentError(token=token):
+            return f"{token.keyword} is given more than once"
+    return str(error)
+
+
+def _taken(error: CycloptsError) -> str:
+    """Return which words without a flag a verb takes."""
+    import inspect  # noqa: PLC0415 - lazy: only here
+
+    parameters = inspect.signature(error.target).parameters.values() if error.target else ()
+    names = [one.name.strip("_").upper() for one in parameters if one.kind is one.POSITIONAL_ONLY]
+    if not names:
+        return "this verb takes only flags"
+    return f"one {names[0]} only" if len(names) == 1 else f"only {' and '.join(names)}"
+
+
+def _help(error: CycloptsError) -> str:
+    return f" (see `draftworth {' '.join([*(error.command_chain or ()), '--help'])}`)"
 
 
 def _complain(text: str) -> None:

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
-from draftworth.errors import DraftworthError, UsageError
+from draftworth.errors import EXIT_CTRL_C, DraftworthError, UsageError
 
 if TYPE_CHECKING:
     from draftworth.bench.config import WorkloadConfig
     from draftworth.bench.session import BenchPlan, BenchRun
-
-_EXIT_CTRL_C = 130
 
 
 def bench(
@@ -153,7 +151,7 @@ def _measure(plan: "BenchPlan", *, as_json: bool) -> int:
             print(f"Report: {folder / HTML}")
         sys.stdout.flush()
     if interrupted:
-        return _EXIT_CTRL_C
+        return EXIT_CTRL_C
     return record.exit_code
 
 

@@ -66,16 +66,15 @@ def model(
     if shape.heads % per_layer:
         raise UsageError(f"--tp: {shape.heads} attention heads cannot be split over {per_layer} GPUs")
     machine = Machine(card, per_layer, every, named_link(card.link if link is None else link))
-    rows = curve(
-        shape, machine, counts, context=context, sizes=padded, kv_bits=8.0 if kv_cache_dtype == "fp8" else 16.0
-    )
+    bits = 8.0 if kv_cache_dtype == "fp8" else 16.0
+    rows = curve(shape, machine, counts, context=context, sizes=padded, kv_bits=bits)
     source = str(config)
     with suppress(BrokenPipeError):  # whoever read the output has gone
         if as_json:
-            found = document(shape, machine, rows, source=source, context=context, sizes=padded)
+            found = document(shape, machine, rows, source=source, context=context, sizes=padded, kv_bits=bits)
             print(json.dumps(found, indent=1))
         else:
-            print("\n".join(lines(shape, machine, rows, source=source, context=context, sizes=padded)))
+            print("\n".join(lines(shape, machine, rows, source=source, context=context, sizes=padded, kv_bits=bits)))
         sys.stdout.flush()
     return EXIT_DONE
 

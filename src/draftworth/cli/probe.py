@@ -1,6 +1,8 @@
 """`draftworth probe`: what a step costs on a server that runs, by the tokens in it."""
 
+import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,12 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
-from draftworth.errors import EXIT_DONE, UsageError
+from draftworth.errors import EXIT_CTRL_C, EXIT_DONE, RefusedError, UsageError
 
 if TYPE_CHECKING:
-    from draftworth.costs.base import Costs
+    from draftworth.costs.base import Costs, StepCost
     from draftworth.costs.probe import Options
     from draftworth.costs.subject import Subject
+    from draftworth.trials.record import TrialRecord
+
+_FAR = 1.5
+"""How many times as long as in the costs a trial's baseline may take for a step, or as short."""
 
 
 def probe(
@@ -60,8 +66,8 @@ def probe(
     By concurrency: B streams, timed while all decode. By cached prefix: n new tokens behind it, one token out.
     All cells in random order, several rounds.
 
-    Exits 0 when measured, 1 for wrong input, 2 where the server is busy or speculates, 6 where nothing could be
-    measured.
+    Exits 0 when measured, 1 for wrong input, 2 where the server is busy or speculates, or a trial is of another server,
+    6 where nothing could be measured, 130 after Ctrl-C (what was measured until then is kept).
     """
     if url is None and (not add_trial or out is None):
         raise UsageError("give the URL of a running baseline; or --add-trial TRIAL and --out FILE, to add to a file")
@@ -78,6 +84,7 @@ def probe(
         anyway=anyway,
         seed=seed,
     )
+    _check_out(out, adds=url is None)
     if url is None:
         assert out is not None
         from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
@@ -97,8 +104,9 @@ def probe(
         )
         costs = measured(found, options)
     for trial in add_trial or ():
-        costs = _with_trial(costs, trial)
-    return _written(costs, out, as_json=as_json)
+        costs = _with_trial(costs, trial, anyway=anyway)
+    code = _written(costs, out, as_json=as_json)
+    return EXIT_CTRL_C if any(note.startswith("interrupted") for note in costs.notes) and url else code
 
 
 def _options(
@@ -154,42 +162,104 @@ def _numbers(option: str, text: str) -> tuple[int, ...]:
 
 
 def measured(found: "Subject", options: "Options") -> "Costs":
-    """Measure, with progress on a terminal."""
+    """Measure, with progress.
+
+    Raises:
+        UsageError: the server takes no request as long as the contexts that were asked for.
+        RefusedError: it is busy, or speculates.
+        MeasureError: nothing could be measured.
+    """
     from draftworth.costs.probe import probe as measure  # noqa: PLC0415 - lazy
+    from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
 
-    live = sys.stderr.isatty()
-
-    def say(what: str, done: int, most: int) -> None:
-        if live:
-            print(f"\r\x1b[2K{done} of {most}: {what}", end="", file=sys.stderr, flush=True)
-
-    try:
-        return measure(found, options, on_cell=say)
-    finally:
-        if live:
-            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+    most = found.max_model_len
+    if most is not None and min(options.contexts) + 1 >= most:
+        raise UsageError(f"--context {min(options.contexts)}: the server takes at most {most:,} tokens a request")
+    with Progress(sys.stderr, kinds=["probe"]) as progress:
+        progress.step("probe the running baseline")
+        return measure(found, options, on_cell=lambda what, done, whole: progress.count(done, whole, what))
 
 
-def _with_trial(costs: "Costs", trial: Path) -> "Costs":
+def _with_trial(costs: "Costs", trial: Path, *, anyway: bool) -> "Costs":
+    """Add what a trial's arms tell of engine modes.
+
+    Raises:
+        UsageError: there is no such trial.
+        RefusedError: it is of another server.
+    """
     from draftworth.costs.file import merge, modes_from_trial  # noqa: PLC0415 - lazy
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
+    from draftworth.trials.record import read  # noqa: PLC0415 - lazy
 
     folder = trial if trial.is_dir() else find_trial(str(trial))
     told: list[str] = []
     modes, points = modes_from_trial(
-        folder, costs.points, engine=costs.engine, graph_sizes=costs.graph_sizes, explain=told
+        folder,
+        costs.points,
+        engine=costs.engine,
+        graph_sizes=costs.graph_sizes,
+        prefills=costs.prefills,
+        explain=told,
     )
-    return merge(costs, modes, points, told)
+    other = _another(costs, read(folder), points)
+    if other and not anyway:
+        raise RefusedError(f"{folder}: {other}; it is of another server; --anyway adds it all the same")
+    told += [f"{folder.name}: {other}"] if other else []
+    told += [
+        f"{one.source} at {one.batch}: left out: its steps come out {-one.ms:.2f} ms shorter than the baseline's of as "
+        "many tokens, so T of those is too dear here"
+        for one in modes
+        if one.high < 0
+    ]
+    return merge(costs, [one for one in modes if one.high >= 0], points, told)
+
+
+def _another(costs: "Costs", record: "TrialRecord", points: Sequence["StepCost"]) -> str | None:
+    """Return why a trial is of another server than the costs, None where nothing says so."""
+    if not record.arms:
+        return None
+    baseline = record.arms[0]
+    for what, here, there in (("engine", costs.engine, baseline.engine), ("version", costs.version, baseline.version)):
+        if here and there and here != there:
+            return f"its {what} is {there}, that of the costs {here}"
+    known = {one.batch: one.ms for one in costs.points if one.tokens == 1}
+    for one in points:
+        if one.batch in known and not 1 / _FAR < one.ms / known[one.batch] < _FAR:
+            here = known[one.batch]
+            return f"a step of its baseline takes {one.ms:.2f} ms at {one.batch} at a time, in the costs {here:.2f}"
+    return None
+
+
+def _check_out(out: Path | None, *, adds: bool) -> None:
+    """Refuse a place before anything is measured.
+
+    Raises:
+        UsageError: it is there already and nothing is added to it, or it cannot be written.
+    """
+    if out is None:
+        return
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name a file")
+    if adds:
+        return
+    if out.exists():
+        raise UsageError(f"{out} is there already: choose another name, or remove it (its engine modes would be lost)")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent}: no such folder")
+    if not os.access(out.parent, os.W_OK):
+        raise UsageError(f"{out.parent}: cannot be written")
 
 
 def _written(costs: "Costs", out: Path | None, *, as_json: bool) -> int:
     from draftworth.costs.file import new_costs, save_costs  # noqa: PLC0415 - lazy
     from draftworth.costs.ladder import lines  # noqa: PLC0415 - lazy
 
-    path = out or new_costs()
-    save_costs(costs, path)
     with suppress(BrokenPipeError):  # whoever read the output has gone
         print(costs.model_dump_json(indent=1) if as_json else "\n".join(lines(costs)))
+        sys.stdout.flush()
+    path = out or new_costs()
+    save_costs(costs, path)
+    with suppress(BrokenPipeError):
         if not as_json:
             print(f"\nCosts: {path}")
         sys.stdout.flush()

@@ -84,6 +84,7 @@ def replay(
         tokenizer=tokenizer,
         model=model,
         arm=arm,
+        grid=grid,
         categories=[name.strip() for text in category or () for name in text.split(",") if name.strip()],
         top=top,
         as_json=as_json,
@@ -101,11 +102,12 @@ def _replay(
     tokenizer: Path | None,
     model: str | None,
     arm: str | None,
+    grid: bool,
     categories: Sequence[str],
     top: int,
     as_json: bool,
 ) -> int:
-    from draftworth.cli.settings import replay_progress  # noqa: PLC0415 - lazy
+    from draftworth.cli.settings import has_arms, replay_progress  # noqa: PLC0415 - lazy
     from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
     from draftworth.drafters.remarks import remarks  # noqa: PLC0415 - lazy
     from draftworth.drafters.replay import replay as replay_trace  # noqa: PLC0415 - lazy
@@ -115,6 +117,8 @@ def _replay(
 
     limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary)
     whole = open_trace(path, tokenizer=tokenizer, model=model, arm=arm)
+    if arm is not None:
+        has_arms(whole)
     some = OfCategories(whole, categories) if categories else None
     with replay_progress(whole.requests, len(settings)) as tell:
         replayed = replay_trace(some or whole, drafter, settings, limits, progress=tell)
@@ -125,19 +129,19 @@ def _replay(
             said = document(replayed, drafter, limits, found, path=str(path), requests=whole.requests, others=others)
             print(json.dumps(said, indent=1, allow_nan=False))
         else:
-            print("\n".join(lines(replayed, drafter, found, path=str(path), others=others, most=top)))
+            print("\n".join(lines(replayed, drafter, found, path=str(path), others=others, most=top, grid=grid)))
         sys.stdout.flush()
     return 0
 
 
 def _list(*, as_json: bool) -> int:
     from draftworth.drafters import CHOICES, drafter  # noqa: PLC0415 - lazy
-    from draftworth.reports.replay import drafter_document, drafter_lines  # noqa: PLC0415 - lazy
+    from draftworth.reports.replay import drafter_lines, list_document  # noqa: PLC0415 - lazy
 
     every = [drafter(name) for name in CHOICES]
     with suppress(BrokenPipeError):
         if as_json:
-            print(json.dumps({"drafters": [drafter_document(one) for one in every]}, indent=1))
+            print(json.dumps(list_document(every), indent=1))
         else:
             print("\n".join(drafter_lines(every)))
         sys.stdout.flush()

@@ -11,6 +11,7 @@ from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
     from draftworth.drafters.base import Drafter, Setting
+    from draftworth.traces.base import Trace
 
 _MOST = 1_000_000
 """Beyond any draft or n-gram; what is larger is a typing error."""
@@ -43,12 +44,26 @@ def chosen_settings(
         if not equals or not name.strip():
             raise UsageError(f"--set: must be like name=1,2, not {text!r}")
         named[name.strip()] = numbers(f"--set {name.strip()}", values)
-    return drafter.settings(
-        k=whole_numbers("--k", k),
-        min=whole_numbers("--min", shortest),
-        max=whole_numbers("--max", longest),
-        more=named or None,
-    )
+    ks, least, most = whole_numbers("--k", k), whole_numbers("--min", shortest), whole_numbers("--max", longest)
+    try:
+        return drafter.settings(k=ks, min=least, max=most, more=named or None)
+    except UsageError as error:
+        # An engine has its own names for these; a person knows what they typed.
+        flags = (("--k", k), ("--min", shortest), ("--max", longest), *(("--set", text) for text in more))
+        typed = " ".join(f"{flag} {text}" for flag, text in flags if text is not None)
+        raise UsageError(f"{typed}: {error}" if typed else str(error)) from None
+
+
+def has_arms(trace: "Trace") -> None:
+    """Check that a trace has arms to choose from.
+
+    Raises:
+        UsageError: it is not that of a trial.
+    """
+    from draftworth.traces.trial import TrialTrace  # noqa: PLC0415 - lazy
+
+    if not isinstance(trace, TrialTrace):
+        raise UsageError(f"--arm: {trace.path} is no trial's folder, so it has no arms; leave it out")
 
 
 def whole_numbers(flag: str, text: str | None) -> list[int] | None:
@@ -87,7 +102,8 @@ def replay_progress(total: int | None, settings: int) -> Iterator[Callable[[int,
 
         def tell(requests: int, tokens: int) -> None:
             rate = tokens / max(time.monotonic() - began, 1e-9)
-            said = f"requests; {tokens:,} tokens, {rate:,.0f} tokens/s"
+            of = total or requests
+            said = f"request{'s' * (of != 1)} read; {tokens:,} tokens, {rate:,.0f} tokens/s"
             if total:
                 progress.count(requests, total, said)
             else:

@@ -1,6 +1,7 @@
 """Engine modes out of finished trials: what null-draft and synthetic arms cost beyond their baseline's steps.
 
-A *null-draft* arm speculates and drafts next to never: each of its steps is a step of the baseline and M0. A
+A *null-draft* arm speculates and drafts never, or next to never with a lookup that can hardly match: each of its steps
+is a step of the baseline and M0. A
 *synthetic* arm accepts drafts at a configured rate, so that its drafting steps are as long as those of a real drafter,
 whatever the text. Of R requests in a step, each drafts with the arm's coverage c, so a step has a drafting request with
 q = 1 - (1 - c)^R. With S the arm's measured step and E[T] the baseline's, expected over the mixture of requests that
@@ -11,14 +12,14 @@ draft and those that do not:
 which gives M1. An arm with a real drafter is never used: its speed is what predictions are judged on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from draftworth.costs.arm_rows import Place, Sums, places_of
-from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
 from draftworth.costs.model import FittedModel
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
@@ -31,7 +32,9 @@ RESAMPLES = 2000
 _ALWAYS = 0.999
 """Coverage from which on all steps draft."""
 _NEVER = 0.005
-"""Coverage up to which an arm counts as null-draft: a lookup of 60 tokens finds a match now and then."""
+"""Coverage up to which an arm of a long lookup counts as null-draft: one of 60 tokens finds a match now and then."""
+_LONG_LOOKUP = 30
+"""Tokens a lookup has to match that can hardly find any: `prompt_lookup_min` of a null-draft arm that drafts at all."""
 
 
 def modes_from_trial(
@@ -40,6 +43,7 @@ def modes_from_trial(
     *,
     engine: str | None = None,
     graph_sizes: tuple[int, ...] = (),
+    prefills: Sequence[Prefill] = (),
     explain: list[str] | None = None,
 ) -> tuple[list[EngineMode], list[StepCost]]:
     """Return the engine modes that a finished trial measured, and the baseline's own steps.
@@ -50,6 +54,7 @@ def modes_from_trial(
             trial are used beside them.
         engine: the server's engine, for its usual graph sizes.
         graph_sizes: token counts for which CUDA graphs were captured, where they are known.
+        prefills: what prefills take beyond decode steps, of the probe that measured `points`.
         explain: takes one line for each arm and point of which no mode could be made.
 
     Returns:
@@ -67,7 +72,8 @@ def modes_from_trial(
     if not base:
         raise UsageError(f"{folder}: its baseline has no steps to compare with (open loop, or nothing was measured)")
     own = [_step(place) for place in base.values()]
-    steps = FittedModel(Costs(created="", engine=engine, graph_sizes=graph_sizes, points=(*points, *own)))
+    known = Costs(created="", engine=engine, graph_sizes=graph_sizes, points=(*points, *own), prefills=tuple(prefills))
+    steps = FittedModel(known)
     modes: list[EngineMode] = []
     for drafting in (False, True):  # the null-draft arms first: M1 needs M0
         for (name, batch, label), place in places.items():
@@ -95,7 +101,23 @@ def _kind(place: Place) -> bool | None:
         return None
     if synthetic_in(place.speculation, place.arm.declared.get("env") or {}):
         return True if counts.drafting_steps else None
-    return False if counts.drafting_steps <= _NEVER * counts.steps else None
+    if not counts.drafting_steps and not counts.drafted:
+        return False
+    # A real drafter that finds next to nothing is no null draft: what it costs is what is to be predicted.
+    few = counts.drafting_steps <= _NEVER * counts.steps
+    return False if few and _lookup(place.speculation) >= _LONG_LOOKUP else None
+
+
+def _lookup(speculation: Mapping[str, Any]) -> float:
+    """Return how many tokens a prompt lookup has to match at least; 0 where it is not told."""
+    found = speculation.get("prompt_lookup_min", speculation.get("prompt_lookup_max"))
+    return found if isinstance(found, int | float) else 0
+
+
+def _most_drafted(speculation: Mapping[str, Any]) -> int | None:
+    """Return `num_speculative_tokens` of a configuration; None where it is not told."""
+    found = speculation.get("num_speculative_tokens")
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def _idle(trial: str, place: Place, plain: Place) -> EngineMode:
@@ -111,6 +133,7 @@ def _idle(trial: str, place: Place, plain: Place) -> EngineMode:
         runner=place.arm.runner,
         batch=place.batch,
         tokens=1,
+        context=place.context,
         ms=step - base,
         low=min(low, step - base),
         high=max(high, step - base),
@@ -132,8 +155,10 @@ def _drafting(
     coverage = min(1.0, counts.drafting_steps / counts.steps)
     drafts = 1 - (1 - coverage) ** place.batch
     lengths = draft_shares(counts.steps, counts.drafting_steps, counts.drafted)
-    mean = place.batch * (1 + coverage * counts.drafted / counts.drafting_steps / drafts)  # of a step that drafts
-    n = len(lengths)
+    length = counts.drafted / counts.drafting_steps
+    mean = place.batch * (1 + coverage * length / drafts)  # of a step that drafts
+    # A mode belongs to the longest draft that was asked for; drafts that fall short of it are in the mixture.
+    n = max(1 + (_most_drafted(place.speculation) or 0), len(lengths))
     if mean > max(one.batch * one.tokens for one in steps.costs.points):
         told.append(f"{name} at {place.batch}: T of {mean:.3g} tokens a step was not measured; probe it (--tokens {n})")
         return
@@ -167,6 +192,8 @@ def _drafting(
         runner=place.arm.runner,
         batch=place.batch,
         tokens=n,
+        mean_tokens=1 + length if 1 + length < n else None,
+        context=place.context,
         ms=ms,
         low=ms - float(np.hypot(below, spread)),
         high=ms + float(np.hypot(above, spread)),
@@ -176,16 +203,17 @@ def _drafting(
     )
 
 
-def draft_shares(steps: int, drafting_steps: int, drafted: int) -> "NDArray[np.float64]":
+def draft_shares(steps: int, drafting_steps: int, drafted: int, k: int | None = None) -> "NDArray[np.float64]":
     """Return the share of an arm's steps that drafted 0, 1, … tokens, its drafts as alike as whole tokens can be.
 
     Args:
         steps: of the arm.
         drafting_steps: at least 1.
         drafted: tokens, at least as many as there are drafting steps.
+        k: the longest draft that was asked for, for k + 1 shares at least; None ends at the longest there is.
     """
     length, longer = divmod(drafted, drafting_steps)
-    shares = np.zeros(length + (2 if longer else 1))
+    shares = np.zeros(max(length + (2 if longer else 1), (k or 0) + 1))
     shares[0] = (steps - min(steps, drafting_steps)) / steps
     shares[length] = (1 - shares[0]) * (1 - longer / drafting_steps)
     if longer:

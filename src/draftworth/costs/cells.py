@@ -177,13 +177,13 @@ def biases(points: Sequence[StepCost], prefills: Sequence[Prefill] = ()) -> list
             "prefix: T(B, n) = T(2 B, 1) by concurrency + time to the first token at n less that at 2, of one round: "
             "two tokens are taken to cost what two streams do, whose further KV caches are taken off when it is read"
         )
-    for one in prefills:
-        if bound_by_host(one, points):
-            found.append(
-                f"prefix, {one.batch} at a time at {one.context:,}: two new tokens take {one.ms:.3g} ms longer than "
-                f"one ({one.low:.3g} to {one.high:.3g}), more than half of a step: prefills are bound by something "
-                "else than their tokens, so that T(B, n) by prefix is a lower end only, and concurrency tells its value"
-            )
+    found += [
+        f"prefix, {one.batch} at a time at {one.context:,}: two new tokens take {one.ms:.3g} ms longer than one "
+        f"({one.low:.3g} to {one.high:.3g}), more than half of a step: prefills are bound by something else than their "
+        "tokens, so that T(B, n) by prefix is a lower end only, and concurrency tells its value"
+        for one in prefills
+        if bound_by_host(one, points)
+    ]
     if ("prefix", True) in hows:
         found.append("prefix, several at a time: the server may spread them over more than one step (too dear)")
     return found

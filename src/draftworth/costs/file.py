@@ -1,17 +1,22 @@
 """The costs file: read, written, and completed with what trials measured."""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from draftworth.costs.arms import modes_from_trial
-from draftworth.costs.base import SCHEMA_VERSION, Costs, EngineMode, StepCost
+from draftworth.costs.base import SCHEMA_VERSION, Costs, EngineMode, Prefill, StepCost
 from draftworth.errors import UsageError
 from draftworth.home import home, new_folder
 
 __all__ = ["costs_folder", "load_costs", "merge", "modes_from_trial", "new_costs", "save_costs"]
+
+_RUNNER = re.compile(r"(?:^|, )(V\d) runner$")
+"""How earlier versions told the runner: at the end of `machine`."""
 
 
 def costs_folder() -> Path:
@@ -54,17 +59,46 @@ def load_costs(path: Path) -> Costs:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise UsageError(f"{path}: damaged: {where}: {first['msg']}") from None
-    measured: tuple[tuple[str, Sequence[StepCost | EngineMode]], ...] = (
+    for what, why in _damage(costs):
+        raise UsageError(f"{path}: damaged: {what}: {why}")
+    return _brought_up(costs)
+
+
+def _damage(costs: Costs) -> Iterator[tuple[str, str]]:
+    """Yield what in a costs file makes no sense."""
+    entries: tuple[tuple[str, Sequence[StepCost | EngineMode | Prefill]], ...] = (
         ("points", costs.points),
         ("modes", costs.modes),
+        ("prefills", costs.prefills),
     )
-    for kind, entries in measured:
-        for number, one in enumerate(entries):
-            if one.batch < 1 or one.tokens < 1 or not one.low <= one.ms <= one.high:
-                raise UsageError(
-                    f"{path}: damaged: {kind}.{number}: batch and tokens must be at least 1, and low <= ms <= high"
-                )
-    return costs
+    for what, one in ((f"{kind}.{number}", one) for kind, some in entries for number, one in enumerate(some)):
+        tokens = 1 if isinstance(one, Prefill) else one.tokens
+        if one.batch < 1 or tokens < 1 or not -math.inf < one.low <= one.ms <= one.high < math.inf:
+            yield what, "batch and tokens must be at least 1, and low <= ms <= high, all finite"
+        times = {"ms": one.ms} if isinstance(one, StepCost) else {}
+        if isinstance(one, EngineMode):
+            times = {"step_ms": one.step_ms, "base_ms": one.base_ms}
+        for name, ms in times.items():
+            if not 0 < ms < math.inf:
+                yield what, f"{name} must be above 0, not {ms}: a step takes time"
+        if (one.context or 0) < 0:
+            yield what, f"context must be at least 0, not {one.context}"
+
+
+def _brought_up(costs: Costs) -> Costs:
+    """Return what a file of an earlier version says, as this one does: the runner apart, no interval below nothing."""
+    update: dict[str, object] = {}
+    found = _RUNNER.search(costs.machine)
+    if costs.runner is None and found:
+        update = {"runner": found[1], "machine": costs.machine[: found.start()]}
+    below = [one for one in costs.points if one.low <= 0]
+    if below:
+        update["points"] = tuple(
+            one.model_copy(update={"low": one.ms / 10}) if one.low <= 0 else one for one in costs.points
+        )
+        names = ", ".join(f"{one.batch} x {one.tokens} at {one.context:,} ({one.how})" for one in below)
+        update["notes"] = (*costs.notes, f"intervals that went below nothing begin at a tenth of the value: {names}")
+    return costs.model_copy(update=update)
 
 
 def save_costs(costs: Costs, path: Path) -> None:

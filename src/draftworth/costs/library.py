@@ -20,6 +20,9 @@ from draftworth.models import Frozen
 
 _LEVEL = 0.95
 _FEWEST = 3
+_Z = 1.96
+_UNPAIRED = math.log(2.0)
+"""Half width, in logarithms, of what M1 / M0 may differ by elsewhere: no less than what `mode.OTHER_KIND` assumes."""
 
 Kind = Literal["idle", "drafting"]
 
@@ -80,8 +83,11 @@ def lookup(
 
     Entries of the same engine and method are taken, of the same runner where both are known: another runner or method
     is another mode, and is not guessed. A release without entries of its own takes those of the others, and says so.
-    The middle is the geometric mean of M. The interval is Student's 95 % prediction interval of one more M over the
-    entries of both kinds, widened to hold every entry: nothing that was ever measured lies outside.
+    M0, of steps that draft nothing, has the geometric mean of its entries, and Student's 95 % prediction interval of
+    one more M0, widened to hold every entry: nothing that was ever measured lies outside. M1 is M0 times the geometric
+    mean of M1 / M0 of entries of one run, both measured on one machine at one batch: means over different machines say
+    nothing of which kind of step is dearer. The spread of that ratio is part of its interval, which reaches at least as
+    far up as that of M0; its value is never below the lower end of M0.
 
     Args:
         engine: its name.
@@ -104,9 +110,16 @@ def lookup(
     ]
     if len(alike) < _FEWEST:
         return None
-    own = [one for one in alike if one.kind == kind] or alike
-    ms = math.exp(fmean(math.log(_added(one)) for one in own))
-    low, high = _prediction([_added(one) for one in alike], ms)
+    own = [one for one in alike if one.kind == "idle"]
+    ratios = _ratios(alike) if kind == "drafting" else []
+    if len(own) < _FEWEST:
+        own, ratios = alike, []  # nothing to pair
+    ms, low, high = _prediction([_added(one) for one in own])
+    source = _source(own, version)
+    if kind == "drafting" and own is not alike:
+        ms, low, high = _paired((ms, low, high), ratios, [_added(one) for one in alike])
+        times = f"x {ms / _middle(own):.2f} from {len(ratios)} pairs of one run" if ratios else "as of the other kind"
+        source = f"{source}; drafting {times}"
     return EngineMode(
         kind=kind,
         method=method,
@@ -118,7 +131,7 @@ def lookup(
         high=high,
         step_ms=base_ms + ms,
         base_ms=base_ms,
-        source=_source(own, version),
+        source=source,
     )
 
 
@@ -127,13 +140,41 @@ def _added(one: Entry) -> float:
     return one.added_ms
 
 
-def _prediction(values: Sequence[float], middle: float) -> tuple[float, float]:
+def _middle(of: Sequence[Entry]) -> float:
+    return math.exp(fmean(math.log(_added(one)) for one in of))
+
+
+def _ratios(alike: Sequence[Entry]) -> list[float]:
+    """Return M1 / M0 of each drafting entry that has an idle one beside it: of one machine, run and batch."""
+
+    def run(one: Entry) -> tuple[object, ...]:
+        return one.engine, one.version, one.runner, one.method, one.model, one.hardware, one.how, one.batch
+
+    idle = {run(one): _added(one) for one in alike if one.kind == "idle"}
+    return [_added(one) / idle[run(one)] for one in alike if one.kind == "drafting" and run(one) in idle]
+
+
+def _paired(
+    idle: tuple[float, float, float], ratios: Sequence[float], every: Sequence[float]
+) -> tuple[float, float, float]:
+    """Return M1 with its interval from M0 with its own; without a ratio it is M0, up to twice and down to half."""
+    ms, low, high = idle
+    logs = [math.log(one) for one in ratios]
+    factor = math.exp(fmean(logs)) if logs else 1.0
+    # Beyond their spread: a ratio of one run or of none may be anything from half to twice on another.
+    spread = max(_UNPAIRED, stdev(logs) * math.sqrt(1 + 1 / len(logs)) * _Z if len(logs) > 1 else 0.0)
+    middle = max(ms * factor, low)
+    below, above = math.hypot(math.log(ms / low), spread), math.hypot(math.log(high / ms), spread)
+    return middle, min(*every, middle * math.exp(-below)), max(*every, high, middle * math.exp(above))
+
+
+def _prediction(values: Sequence[float]) -> tuple[float, float, float]:
     from scipy import special  # noqa: PLC0415 - lazy
 
     logs = [math.log(one) for one in values]
-    n = len(logs)
+    n, middle = len(logs), math.exp(fmean(logs))
     half = float(special.stdtrit(n - 1, (1 + _LEVEL) / 2)) * stdev(logs) * math.sqrt(1 + 1 / n)
-    return min(*values, middle * math.exp(-half)), max(*values, middle * math.exp(half))
+    return middle, min(*values, middle * math.exp(-half)), max(*values, middle * math.exp(half))
 
 
 def _source(own: Sequence[Entry], version: str | None) -> str:

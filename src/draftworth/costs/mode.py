@@ -26,6 +26,7 @@ OTHER_KIND = (0.5, 2.0)
 
 Mask = NDArray[np.bool_]
 Kind = Literal["idle", "drafting"]
+KINDS: tuple[Kind, Kind] = "idle", "drafting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ def mode_band(
         UsageError: nothing is known, not even from the library.
     """
     drafts, runner = method
-    mine = [mode for mode in costs.modes if mode.method == drafts and _runs_on(mode, runner)]
+    mine = [mode for mode in costs.modes if applies(mode, method)]
     idle, drafting = ([mode for mode in mine if mode.kind == kind] for kind in ("idle", "drafting"))
     none = tokens == batch
     parts: list[tuple[Mask, Band]] = []
@@ -112,14 +113,15 @@ def mode_band(
 def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:
     """Whether anything is known of what a method adds to a step, measured or from the library."""
     drafts, runner = method
-    if any(mode.method == drafts and _runs_on(mode, runner) for mode in costs.modes):
+    if any(applies(mode, method) for mode in costs.modes):
         return True
     found = lookup(engine=costs.engine, version=costs.version, runner=runner, method=drafts, base_ms=1.0, kind="idle")
     return found is not None
 
 
-def _runs_on(mode: EngineMode, runner: str | None) -> bool:
-    return runner is None or mode.runner is None or mode.runner == runner
+def applies(mode: EngineMode, method: tuple[str, str | None]) -> bool:
+    """Whether a mode is that of a method, on a runner where both are known."""
+    return mode.method == method[0] and (method[1] is None or mode.runner in {None, method[1]})
 
 
 def _sources(modes: Sequence[EngineMode]) -> str:

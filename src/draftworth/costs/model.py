@@ -17,7 +17,8 @@ from draftworth.costs.base import Costs, EngineMode, Estimate
 from draftworth.costs.curve import Band, Ints
 from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
-from draftworth.costs.mode import Kind, ModeBand, known, mode_band
+from draftworth.costs.kv import near
+from draftworth.costs.mode import KINDS, Kind, ModeBand, applies, known, mode_band
 from draftworth.costs.paper.config import ModelShape
 from draftworth.costs.steps import Steps
 from draftworth.errors import UsageError
@@ -161,16 +162,22 @@ class FittedModel:
         mode: ModeBand = mode_band(costs, method, batch=batch, longest=longest, tokens=totals, base=base, lookup=lookup)
         whole = base.plus(mode.band)
         floor = base.ms / 10  # an interval of milliseconds never reaches nothing
-        return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured), mode.why
+        idle, drafting = (self._measured_at(method, kind, batch, context) for kind in KINDS)
+        there = np.where(totals == batch, idle, drafting)
+        return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there), mode.why
+
+    def _measured_at(self, method: tuple[str, str | None], kind: Kind, batch: int, context: int) -> bool:
+        """Whether modes of a batch were measured at a context, as far as files tell."""
+        several = len({one.context for one in self.costs.points}) > 1
+        modes = [one for one in self.costs.modes if (one.kind, one.batch) == (kind, batch)]
+        told = [one.context for one in modes if applies(one, method)]
+        return all(not several if one is None else near(context, one) for one in told)
 
     def _beside_streams(self, method: str, runner: str | None) -> bool:
         """Whether drafting modes were measured of which T was told by concurrency alone."""
         if any(point.tokens > 1 for point in self.costs.points):
             return False
-        return any(
-            mode.kind == "drafting" and mode.method == method and (runner is None or mode.runner in {None, runner})
-            for mode in self.costs.modes
-        )
+        return any(mode.kind == "drafting" and applies(mode, (method, runner)) for mode in self.costs.modes)
 
     def _recentred(self, mode: EngineMode) -> EngineMode:
         """Return a drafting mode of one stream beside this model's own T of its step, so that the step is as measured.

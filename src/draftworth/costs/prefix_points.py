@@ -66,7 +66,7 @@ def bound_by_host(prefill: Prefill, points: Sequence[StepCost]) -> bool:
 
 
 def bound(points: Sequence[StepCost], batch: int, context: int) -> float | None:
-    """Return the most that the caches of `batch` requests can cost: what T(2 B, 1) is above T(B, 1); None: not known."""
+    """Return the most that the caches of `batch` requests can cost, T(2 B, 1) - T(B, 1); None where not measured."""
     one, two = _step(points, batch, context), _step(points, REFERENCE * batch, context)
     return None if one is None or two is None else max(0.0, two.ms - one.ms)
 

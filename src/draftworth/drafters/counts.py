@@ -125,8 +125,9 @@ class SettingCounts:
         by_category: the same by the requests' category; empty text where it is not known.
         by_phase: the same by `thinking` and `answer`, by the first token a step emits; `not_known` has the requests
             that do not say how much of them is reasoning. A phase without requests is not there.
-        low: lower limit of the 95 % interval of `total.length_per_step` over requests; None where there is none.
-        high: upper limit.
+        low: lower limit of the 95 % interval of `total.length_per_step` over requests, at least 1; None where there is
+            none.
+        high: upper limit, at most k + 1.
     """
 
     setting: Setting

@@ -158,7 +158,7 @@ class Gathered:
             for phase, tally in self._phases(number * _KINDS, at, setting.k):
                 by_category.setdefault(name, []).append(tally)
                 by_phase.setdefault(phase, []).append(tally)
-        low, high = (None, None) if limit is None else limit
+        low, high = (None, None) if limit is None else _possible(limit, setting)
         return SettingCounts(
             setting,
             total=added(one for some in by_category.values() for one in some),
@@ -186,6 +186,12 @@ class Gathered:
                 if one.steps:
                     found.append((phase, Tally(one.joint, one.steps + one.accepted - less, k)))
         return found
+
+
+def _possible(limit: tuple[float, float], setting: Setting) -> tuple[float, float]:
+    """Return an interval without what no traffic can give: a step emits at least 1 token and at most k + 1."""
+    low, high = (min(max(one, 1.0), setting.k + 1.0) for one in limit)
+    return low, high
 
 
 def _check(counts: Counts, emitted: NDArray[np.int64], has: NDArray[np.bool_]) -> None:

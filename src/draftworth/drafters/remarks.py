@@ -1,18 +1,23 @@
 """What to be careful with in a replay's figures."""
 
 from draftworth.drafters.base import Drafter, Limits
-from draftworth.drafters.gathered import MOST_COMPARED
+from draftworth.drafters.gathered import MOST_COMPARED, Seen
 from draftworth.drafters.replay import Replayed
 from draftworth.findings import Code, Finding, find
 
 FEW_REQUESTS = 30
-"""Fewer replayed requests than this are remarked upon."""
+"""Fewer different requests than this are remarked upon, and give no verdict."""
+
+
+def different(seen: Seen) -> int:
+    """Return how many replayed requests have steps and are no earlier one again."""
+    return seen.requests - seen.repeated
 
 
 def remarks(replayed: Replayed, drafter: Drafter, limits: Limits) -> list[Finding]:
     """Return findings on what was replayed; rows left out are no findings, they are counted by reason."""
     seen, found = replayed.seen, []
-    of = f"of {seen.requests:,} requests"
+    of = f"of {seen.requests:,} request{'s' * (seen.requests != 1)}"
     if seen.inexact:
         found.append(
             find(Code.INEXACT_TRACE, f"the ids of {seen.inexact:,} {of} come from text that was tokenised again")
@@ -34,6 +39,8 @@ def remarks(replayed: Replayed, drafter: Drafter, limits: Limits) -> list[Findin
                 f"{seen.thinking_not_known:,} {of} do not say how many of their tokens are reasoning",
             )
         )
-    if seen.requests < FEW_REQUESTS:
-        found.append(find(Code.FEW_REQUESTS, f"only {seen.requests:,} requests have steps"))
+    if (some := different(seen)) < FEW_REQUESTS:
+        which = "different " if seen.repeated else ""
+        has = f"{which}request has" if some == 1 else f"{which}requests have"
+        found.append(find(Code.FEW_REQUESTS, f"only {some:,} {has} steps; a verdict takes {FEW_REQUESTS}"))
     return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from draftworth.drafters.base import Drafter, Limits, Setting
 from draftworth.drafters.counts import SettingCounts
 from draftworth.drafters.gathered import Gathered, Seen
-from draftworth.drafters.rows import inside
+from draftworth.drafters.rows import inside, within
 from draftworth.errors import UsageError
 from draftworth.traces.base import TOKENS_A_BATCH, BadRows, Trace
 
@@ -28,7 +28,8 @@ class Replayed:
     Attributes:
         settings: one entry a setting, in the order in which they were asked for.
         seen: what the requests are.
-        bad: rows that were left out, by reason: the trace's own and those with ids outside the vocabulary.
+        bad: rows that were left out, by reason: the trace's own, those with ids outside the vocabulary, and those
+            longer than `max_model_len`.
         method: how the intervals are made.
         request_ids: of the requests that have steps, in order; None unless they were to be kept.
         emitted: int32 [R], tokens of each one's steps (output tokens less the first); None unless kept.
@@ -60,7 +61,8 @@ def replay(
         trace: recorded requests.
         drafter: the algorithm.
         settings: at least one point of its grid.
-        limits: what bounds drafts. Requests with ids outside `limits.vocabulary` are left out and counted.
+        limits: what bounds drafts. Requests with ids outside `limits.vocabulary` and those longer than
+            `limits.max_model_len`, prompt and output together, are left out and counted.
         progress: told requests and tokens read so far after every batch.
         keep_requests: whether to keep every request's id, tokens and steps, 4 bytes a request and setting.
         seed: of the intervals' resampling.
@@ -78,6 +80,7 @@ def replay(
     for read in trace.batches(tokens=size):
         rows, tokens = rows + len(read), tokens + len(read.tokens)
         batch = inside(read, limits.vocabulary, outside, trace.path.name)
+        batch = within(batch, limits.max_model_len, outside, trace.path.name)
         if len(batch):
             emitted, steps = gathered.add(batch, session.feed)
             if keep_requests:

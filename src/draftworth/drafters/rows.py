@@ -1,4 +1,4 @@
-"""Which requests of a trace are replayed: those with known ids, and those of some categories."""
+"""Which requests of a trace are replayed: those with known ids, short enough for the server, of some categories."""
 
 from collections.abc import Collection, Iterator
 
@@ -61,6 +61,22 @@ def inside(batch: TraceBatch, vocabulary: int | None, bad: BadRows, name: str) -
         bad.add(f"token ids {what}", f"{name}, request {batch.request_ids[row]}")
     keep = np.ones(len(batch), dtype=np.bool_)
     keep[rows] = False
+    return only(batch, keep)
+
+
+def within(batch: TraceBatch, max_model_len: int | None, bad: BadRows, name: str) -> TraceBatch:
+    """Return the requests whose prompt and output fit a server's longest context; the others are counted in `bad`.
+
+    Such a server refuses a longer one or cuts its answer, and drafts nothing behind its limit.
+    """
+    if max_model_len is None:
+        return batch
+    keep = np.diff(batch.offsets) <= max_model_len
+    if keep.all():
+        return batch
+    reason = f"longer than --max-model-len {max_model_len:,} with their answers; nothing could be drafted there"
+    for row in np.flatnonzero(~keep).tolist():
+        bad.add(reason, f"{name}, request {batch.request_ids[row]}")
     return only(batch, keep)
 
 

@@ -45,34 +45,34 @@ def reloads(predicted: Sequence[Predicted], drafter: Drafter, reload_s: float | 
 
 
 def verdict(predicted: Sequence[Predicted]) -> str:
-    """Return the answer in one sentence: which setting pays at which loads, or that none does and how far it is."""
+    """Return the answer in one sentence: which setting pays at which loads, or that none does and how far it is.
+
+    The best is looked for at loads at which the baseline's own step was measured, where there are any.
+    """
     loads = sorted({one.concurrency for one in predicted})
     best = {at: max((one for one in predicted if one.concurrency == at), key=_speed) for at in loads}
     paying = [at for at in loads if best[at].speed_up.value > 1 + MARGIN]
-    top = max(best.values(), key=_speed)
+    sure = [best[at] for at in loads if best[at].base_measured] or list(best.values())
+    top = max(sure, key=_speed)
     where = f"{describe(top)} at {top.concurrency} at a time"
-    if not paying and top.speed_up.value >= 1 - MARGIN:
-        return f"None of them pays. The nearest, {where}, is predicted to make no difference: {_times(top)}." + _wide(
-            top
-        )
-    if not paying:
-        return f"None of them pays. The nearest, {where}, is predicted {_times(top)}; {_missing(top)}" + _wide(top)
+    speed = top.speed_up
+    if speed.value <= 1 + MARGIN and speed.high > 1 + MARGIN:
+        lack = "" if speed.value >= 1 - MARGIN else f" By its best value {_missing(top)}"
+        return f"It cannot be told yet. The nearest, {where}, is predicted {_times(top)}.{lack}"
+    if 1 - MARGIN <= speed.value <= 1 + MARGIN:
+        return f"None of them pays. The nearest, {where}, is predicted to make no difference: {_times(top)}."
+    if speed.value <= 1:
+        return f"None of them pays. The nearest, {where}, is predicted {_times(top)}; {_missing(top)}"
     said = f"{describe(top)} is predicted {_times(top)} at {top.concurrency} at a time"
     if len(paying) < len(loads):
         said += f"; nothing pays at {_list([at for at in loads if at not in paying])} at a time"
-    if top.speed_up.low <= 1:
+    if speed.low <= 1:
         said += "; the interval reaches below 1, so a trial decides"
     return said[0].upper() + said[1:] + "."
 
 
 def _times(one: Predicted) -> str:
     return f"{one.speed_up.value:.2f} times as fast ({one.speed_up.low:.2f} to {one.speed_up.high:.2f})"
-
-
-def _wide(one: Predicted) -> str:
-    if one.speed_up.high <= 1 + MARGIN:
-        return ""
-    return " The interval reaches above 1: measuring the engine's mode, in one reload, narrows it (docs/predict.md)."
 
 
 def _missing(one: Predicted) -> str:

@@ -78,6 +78,8 @@ class Predicted(Frozen):
     """Where the costs come from."""
     measured: bool = False
     """Whether every cost lies on measured points."""
+    base_measured: bool = False
+    """Whether the baseline's own step was measured at this load, and not carried over from others."""
 
     @property
     def pays(self) -> bool:
@@ -127,7 +129,7 @@ class Needed(Frozen):
     length: Range
     """Acceptance length per step (a head drafts in each step) that costs nothing and gains nothing."""
     possible: bool
-    """Whether it is at most k + 1."""
+    """Whether it can be at most k + 1, by its interval."""
 
 
 class Prediction(Frozen):
@@ -142,6 +144,8 @@ class Prediction(Frozen):
     verdict: str
     """The answer in one sentence."""
     reloads: tuple[Reload, ...] = ()
+    mode_arms: dict[str, tuple[str, ...]] = {}
+    """Arms that measure the engine's mode where it was not measured here: name to what the engine is started with."""
     per_batch_size: PerBatchSize | None = None
     heads: tuple[Needed, ...] = ()
     left_out: tuple[dict[str, object], ...] = ()
@@ -154,6 +158,8 @@ class CheckedCell(Frozen):
 
     trial: str
     arm: str
+    point: str = ""
+    """The point of the trial's sweep; empty where it had one."""
     concurrency: int
     predicted: Range
     measured: Range

@@ -143,6 +143,7 @@ def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel, earlier:
     return CheckedCell(
         trial=trial.record.id,
         arm=load.arm.name,
+        point=load.label,
         concurrency=batch,
         predicted=predicted,
         measured=speed,

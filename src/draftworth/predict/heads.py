@@ -45,11 +45,11 @@ def needed(
             lengths[k] = 1.0
             step = _step(model, lengths, (batch, context), method, other)
             drafting = k * draft_share * base.ms
-            length = (step.ms + drafting) / base.ms
+            length = max(1.0, (step.ms + drafting) / base.ms)
             interval = Range(
                 value=length,
-                low=(step.low + drafting) / base.high,
-                high=(step.high + drafting) / base.low,
+                low=max(1.0, (step.low + drafting) / base.high),
+                high=max(1.0, (step.high + drafting) / base.low),
             )
             found.append(
                 Needed(
@@ -58,7 +58,7 @@ def needed(
                     draft_ms=drafting,
                     step_ms=step.ms,
                     length=interval,
-                    possible=length <= k + 1,
+                    possible=interval.low <= k + 1,
                 )
             )
     return found

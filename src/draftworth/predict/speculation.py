@@ -1,5 +1,6 @@
 """Which drafter an arm runs, and which engine mode a drafter's arm has."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,24 @@ class Replayable:
 def method_of(drafter: Drafter) -> tuple[str, str | None]:
     """Return a drafter's speculative method, as costs name it, and vLLM's model runner."""
     return _VLLM.get(drafter.name, (drafter.name.partition("-")[2], None))
+
+
+def mode_arms(drafter: Drafter) -> dict[str, tuple[str, ...]]:
+    """Return arms that measure a drafter's engine mode, by name; empty where no release is known to have any.
+
+    vLLM's synthetic acceptance is documented in its docs/features/speculative_decoding; an n-gram of 60 tokens is next
+    to never found again.
+    """
+    if drafter.engine != "vllm":
+        return {}
+    method, _ = method_of(drafter)
+    k, synthetic = 5, {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.2}
+    base: dict[str, object] = {"method": method, "num_speculative_tokens": k}
+    lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 1} if method == "ngram" else {}
+    arms: dict[str, dict[str, object]] = {f"synthetic-{k}": {**base, **lookup, **synthetic}}
+    if method == "ngram" and not drafter.always_verifies:
+        arms = {"null-draft": {**base, "prompt_lookup_min": 60, "prompt_lookup_max": 60}, **arms}
+    return {name: ("--speculative-config", json.dumps(config)) for name, config in arms.items()}
 
 
 def default_drafter(engine: str | None, version: str | None, runner: str | None) -> str:

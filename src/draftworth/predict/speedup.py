@@ -127,6 +127,7 @@ def predict_one(
         limit=limit_of(steps, ratio, parts, all_draft.ms),
         why=tuple(dict.fromkeys((*base.why, *whole.why))),
         measured=base.measured and whole.measured,
+        base_measured=base.measured,
     )
 
 

@@ -142,7 +142,14 @@ def _modes(
     lines: list[str] = []
     try:
         engine = given.engine or record.arms[0].engine
-        return modes_from_trial(folder, points, engine=engine, graph_sizes=given.graph_sizes, explain=lines)[0]
+        return modes_from_trial(
+            folder,
+            points,
+            engine=engine,
+            graph_sizes=given.graph_sizes,
+            prefills=given.prefills,
+            explain=lines,
+        )[0]
     except UsageError as error:
         lines.append(str(error))
         return []

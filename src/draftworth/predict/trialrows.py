@@ -260,8 +260,8 @@ def _why_not(arm: ArmRecord, label: str, work: Mapping[str, Any], rows: Sequence
 def _told(arm: ArmRecord, rows: Sequence[Row]) -> AcceptanceCounts | None:
     """Return the counts that answers told of their own speculation; None where one of them told none.
 
-    An engine that tells no steps tells what was accepted; each step emits one token more. Tokens that a stop cut from
-    an answer count as accepted there, so that this is up to a step a request too few.
+    An engine that tells no steps tells what was accepted; each step emits one token more. Tokens that the end of an
+    answer cut from its last step count as accepted there, so that each of them makes the steps one too few.
     """
     timed = [row for row in rows if row.timed]
     if not timed or any(not row.stats or not row.tokens for row in timed):

@@ -16,7 +16,7 @@ from draftworth.predict.base import Predicted, Prediction
 from draftworth.predict.heads import needed
 from draftworth.predict.requests import Requests
 from draftworth.predict.schedule import per_batch_size
-from draftworth.predict.speculation import method_of
+from draftworth.predict.speculation import method_of, mode_arms
 from draftworth.predict.speedup import predict_one
 
 HEAD_KS = tuple(range(1, 9))
@@ -113,6 +113,7 @@ def predicted(
         settings=tuple(settings),
         verdict=answer if known else MODE_UNKNOWN + answer,
         reloads=reloads(settings, drafter, costs.reload_s),
+        mode_arms={} if any(mode.method == method[0] for mode in costs.modes) else mode_arms(drafter),
         per_batch_size=per_batch_size(settings) if method[0] == "ngram" and drafter.engine == "vllm" else None,
         heads=tuple(heads),
         left_out=tuple(
@@ -154,6 +155,12 @@ def _findings(
         found.append(
             "the engine's mode was not measured here and is taken from the library, with a wide interval: "
             f"{how} measure it in one trial"
+        )
+    beyond = sorted({one.concurrency for one in settings if not one.base_measured})
+    if beyond:
+        found.append(
+            f"the baseline was not probed at {', '.join(map(str, beyond))} at a time: those figures are carried over "
+            "from other loads; `draftworth probe --concurrency` measures them"
         )
     if len({(one.k, one.min, one.max, tuple(one.more.items())) for one in settings}) >= _MANY:
         found.append("the best of many settings was chosen by these very figures: expect a little less of it")

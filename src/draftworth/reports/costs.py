@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from draftworth.costs.paper.config import ModelShape
-from draftworth.costs.paper.curve import Machine, Row, memory_gb
+from draftworth.costs.paper.curve import Machine, Row, kv_gb, memory_gb, most_requests
+from draftworth.reports.words import number, plural
 
 SCHEMA_VERSION = 1
 CAVEATS = (
@@ -14,9 +15,17 @@ CAVEATS = (
 
 
 def document(
-    shape: ModelShape, machine: Machine, rows: Sequence[Row], *, source: str, context: int, sizes: Sequence[int]
+    shape: ModelShape,
+    machine: Machine,
+    rows: Sequence[Row],
+    *,
+    source: str,
+    context: int,
+    sizes: Sequence[int],
+    kv_bits: float = 16.0,
 ) -> dict[str, Any]:
     """Return the curve as a JSON document."""
+    most = most_requests(shape, machine, context, kv_bits)
     return {
         "schema_version": SCHEMA_VERSION,
         "config": source,
@@ -32,6 +41,7 @@ def document(
             "active_experts": shape.active,
             "kv_bytes_per_token": shape.kv_bytes(1.0),
             "quantization": shape.quantisation.name,
+            "max_position_embeddings": shape.longest,
             "notes": list(shape.notes),
         },
         "machine": {
@@ -40,18 +50,43 @@ def document(
             "tp": machine.tp,
             "link": machine.link.name,
             "source": machine.gpu.source,
-            "fits": fits(shape, machine),
+            "fits": most != 0,
+            "kv_gb_per_request": round(kv_gb(shape, machine, context, kv_bits), 4),
+            "most_requests": most,
         },
         "context": context,
         "graph_sizes": list(sizes),
-        "rows": [_row(row) for row in rows],
+        "rows": [{**_row(row), "batch_fits": most is None or row.tokens <= most} for row in rows],
+        "warnings": warnings(shape, machine, rows, context=context, kv_bits=kv_bits),
         "caveats": list(CAVEATS),
     }
 
 
-def fits(shape: ModelShape, machine: Machine) -> bool:
-    """Whether the weights alone fit the memory of all GPUs."""
-    return memory_gb(shape) < machine.gpus * machine.gpu.memory_gb
+def warnings(
+    shape: ModelShape, machine: Machine, rows: Sequence[Row], *, context: int, kv_bits: float = 16.0
+) -> list[str]:
+    """Return what cannot be as asked: what the memory has no room for, and a context the model is not made for."""
+    found = []
+    each, have = kv_gb(shape, machine, context, kv_bits), machine.gpus * machine.gpu.memory_gb
+    most = most_requests(shape, machine, context, kv_bits)
+    if memory_gb(shape) >= have:
+        found.append(
+            f"{memory_gb(shape):,.1f} GB of weights, {have:,.0f} GB of memory: THEY DO NOT FIT; name more GPUs with --gpus"
+        )
+    elif most == 0:
+        found.append(
+            f"ONE REQUEST DOES NOT FIT: its KV cache of {number(each)} GB and the weights are more than "
+            f"{number(have)} GB; name more GPUs with --gpus, or a shorter --context"
+        )
+    elif most is not None and any(row.tokens > most for row in rows):
+        beyond = "streams of more do not fit"
+        found.append(f"there is room for {plural(most, 'request')} of {number(each)} GB of KV cache: {beyond}")
+    if shape.longest is not None and context > shape.longest:
+        found.append(
+            f"--context {context:,} is beyond the config's max_position_embeddings of {shape.longest:,}: a server "
+            "refuses it, unless its RoPE scaling reaches farther"
+        )
+    return found
 
 
 def _row(row: Row) -> dict[str, Any]:
@@ -82,7 +117,14 @@ def _row(row: Row) -> dict[str, Any]:
 
 
 def lines(
-    shape: ModelShape, machine: Machine, rows: Sequence[Row], *, source: str, context: int, sizes: Sequence[int]
+    shape: ModelShape,
+    machine: Machine,
+    rows: Sequence[Row],
+    *,
+    source: str,
+    context: int,
+    sizes: Sequence[int],
+    kv_bits: float = 16.0,
 ) -> list[str]:
     """Return the curve for a person."""
     moe = shape.moe_layers > 0
@@ -94,14 +136,14 @@ def lines(
     joined = f", tensor parallel over {machine.tp} ({machine.link.name})" if machine.tp > 1 else ""
     need, have = memory_gb(shape), machine.gpus * machine.gpu.memory_gb
     room = f"weights {need:,.1f} GB ({shape.quantisation.name}) of {have:,.0f} GB"
-    if not fits(shape, machine):
-        room += ": THEY DO NOT FIT; name more GPUs with --gpus"
     padded = any(row.verify.runs_as != row.tokens for row in rows)
     head = f"{'tokens':>6}  {'ms':>8} {'at least':>8}  {'x T(1)':>6}  {'range':>12}"
     head += f"  {'experts':>7} {'share':>6}" if moe else ""
     head += f"  {'all-reduce':>10}" if machine.tp > 1 else ""
     head += f"  {'streams':>8} {'x T(1)':>6}"
-    found = [about, f"{gpus}{joined}; {room}; {context:,} tokens of context", "", head]
+    each = f"KV cache {number(kv_gb(shape, machine, context, kv_bits))} GB a request of {context:,} tokens of context"
+    warned = [f"warning: {text}" for text in warnings(shape, machine, rows, context=context, kv_bits=kv_bits)]
+    found = [about, f"{gpus}{joined}; {room}", each, *warned, "", head]
     for row in rows:
         line = f"{row.tokens:>6}  {row.verify.ms:>8.2f} {row.bound_ms:>8.2f}  {row.ratio:>6.2f}"
         line += f"  {f'{row.ratio_low:.2f} to {row.ratio_high:.2f}':>12}"

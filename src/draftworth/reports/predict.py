@@ -26,6 +26,10 @@ def lines(prediction: Prediction, *, most: int = 10) -> list[str]:
     for load in loads:
         found += [*_at(load, [one for one in prediction.settings if one.concurrency == load], most), ""]
     found += _reloads(prediction.reloads, costs.get("reload_s"))
+    if prediction.mode_arms:
+        found.append("What speculation itself adds to a step was not measured here; arms of one trial that measure it:")
+        found += [f"  {name}: {shlex.join(words)}" for name, words in prediction.mode_arms.items()]
+        found.append("")
     if prediction.per_batch_size is not None:
         told = prediction.per_batch_size
         found.append(
@@ -82,7 +86,8 @@ def _at(load: int, predicted: Sequence[Predicted], most: int) -> list[str]:
         for one in ranked[:most]
     ]
     base = ranked[0].parts.base_ms
-    said = f"At {load} at a time (a step of the baseline takes {base:.2f} ms):"
+    probed = "" if ranked[0].base_measured else ", not probed: carried over from other loads"
+    said = f"At {load} at a time (a step of the baseline takes {base:.2f} ms{probed}):"
     more = (
         [f"  {plural(len(ranked) - most, 'further setting')}: --top {len(ranked)}, or --json"]
         if len(ranked) > most

@@ -5,6 +5,8 @@ from typing import Any
 
 from draftworth.drafters.base import Drafter, Limits, Setting
 from draftworth.drafters.counts import SettingCounts, Tally
+from draftworth.drafters.gathered import Seen
+from draftworth.drafters.remarks import FEW_REQUESTS, different
 from draftworth.drafters.replay import Replayed
 from draftworth.findings import Finding
 from draftworth.reports.words import NONE, aligned, cell, mean, number, percent, plural, share
@@ -90,7 +92,14 @@ def left_out(replayed: Replayed, others: int = 0) -> list[dict[str, Any]]:
 
 
 def lines(
-    replayed: Replayed, drafter: Drafter, findings: Sequence[Finding], *, path: str, others: int = 0, most: int = 20
+    replayed: Replayed,
+    drafter: Drafter,
+    findings: Sequence[Finding],
+    *,
+    path: str,
+    others: int = 0,
+    most: int = 20,
+    grid: bool = False,
 ) -> list[str]:
     """Return a replay for a person: settings by tokens per step, the best in parts, and what to do next.
 
@@ -101,13 +110,17 @@ def lines(
         path: the trace's.
         others: requests of categories that were not asked for.
         most: rows of the table.
+        grid: whether these settings are all that are worth trying, so that they speak for the drafter.
     """
     seen = replayed.seen
     ranked = sorted(replayed.settings, key=lambda one: (-(one.total.length_per_step or 0), one.total.drafted))
     best = ranked[0]
     tokens = f"{seen.prompt_tokens:,} prompt and {seen.output_tokens:,} output tokens"
-    found = [f"{path}: {plural(seen.requests, 'request')} replayed, {tokens}", f"{drafter.title} ({drafter.source})"]
-    for one in left_out(replayed, others):
+    without = left_out(replayed, others)
+    rows = seen.requests + sum(one["count"] for one in without)
+    of = f"{seen.requests:,} of {plural(rows, 'request')}" if without else plural(rows, "request")
+    found = [f"{path}: {of} replayed, {tokens}", f"{drafter.title} ({drafter.source})"]
+    for one in without:
         first = f" (first: {one['first']})" if one["first"] else ""
         found.append(f"  {one['count']:,} left out: {one['reason']}{first}")
     found += ["", *_table(ranked[:most], replayed.settings)]
@@ -122,7 +135,7 @@ def lines(
     ]
     for finding in findings:
         found += [f"{finding.severity}: {finding.message}", f"  {finding.advice}"]
-    return [*found, *_next(best)]
+    return [*found, *_next(best, seen, grid=grid)]
 
 
 def label(setting: Setting, names: Sequence[str] | None = None) -> str:
@@ -147,6 +160,11 @@ def drafter_lines(drafters: Sequence[Drafter]) -> list[str]:
             *(f"  {note}" for note in notes),
         ]
     return found
+
+
+def list_document(drafters: Sequence[Drafter]) -> dict[str, Any]:
+    """Return every drafter as one JSON document."""
+    return {"schema_version": SCHEMA_VERSION, "drafters": [drafter_document(one) for one in drafters]}
 
 
 def drafter_document(drafter: Drafter) -> dict[str, Any]:
@@ -242,12 +260,17 @@ def _by_position(total: Tally) -> list[str]:
     return aligned(rows)
 
 
-def _next(best: SettingCounts) -> list[str]:
+def _next(best: SettingCounts, seen: Seen, *, grid: bool) -> list[str]:
     """Return what the figures bound, and what to do next."""
     length = best.total.length_per_step or 1.0
     bound = f"At most {percent(length - 1)} faster: {number(length)} tokens per step, if verifying drafts cost nothing."
+    if length < _WORTH_A_LOOK and (some := different(seen)) < FEW_REQUESTS:
+        which = "different request" if seen.repeated else "request"
+        return [f"{bound} That is no verdict: {plural(some, which)} with steps; {FEW_REQUESTS} are needed."]
     if best.high is not None and best.high < _WORTH_A_LOOK:
-        return [f"{bound} This drafter is not worth a reload on this traffic."]
+        if grid:
+            return [f"{bound} This drafter is not worth a reload on this traffic."]
+        return [f"{bound} Not worth a reload with these settings; try --grid."]
     return [
         f"{bound} It does cost:",
         "`draftworth probe URL` measures what steps cost on your server as it runs, then `draftworth predict TRACE",

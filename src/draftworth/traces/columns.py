@@ -142,6 +142,7 @@ class OneOf:
         self.model = model
         self.tokenizer: str | None = None
         self._others: dict[str, None] = {}
+        self._passed: dict[str, None] = {}
 
     @property
     def mixed(self) -> bool:
@@ -156,6 +157,8 @@ class OneOf:
             UsageError: its tokenizer is another than that of rows before.
         """
         if self._chosen is not None and model != self._chosen:
+            if model and len(self._passed) <= _LISTED:
+                self._passed.setdefault(model)
             raise BadRow(OTHER_MODEL if model else NO_MODEL)
         if model:
             if self.model is None:
@@ -194,7 +197,17 @@ class OneOf:
         """
         if not bad.total:
             raise UsageError(f"{self._where} has no requests")
+        if bad.counts.keys() <= {OTHER_MODEL, NO_MODEL}:
+            raise UsageError(f"{self._where} {self._no_such_model()}")
         raise UsageError(f"{self._where} has no usable request: {'; '.join(bad.lines())}")
+
+
+    def _no_such_model(self) -> str:
+        if not self._passed:
+            return "does not say of which model its requests are: leave --model out"
+        names = list(self._passed)
+        there = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+        return f"has no requests of the model {self._chosen!r}; there are those of {there}: choose with --model NAME"
 
 
 def _short(hashed: str) -> str:

@@ -1,12 +1,12 @@
 """What a trace holds: how many requests and tokens, of what kinds, how exact, how repetitive.
 
-Memory does not grow with the requests: lengths are counted by value, prompts are compared by a 64-bit digest of at most
-`PROMPTS` of them.
+Memory does not grow with the requests: lengths are counted by value, prompts and request ids are compared by 64-bit
+digests of at most `PROMPTS` of them.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftworth.models import Frozen
+from draftworth.reports.words import plural
 from draftworth.traces.base import BadRows, Trace, TraceBatch
 
 SCHEMA_VERSION = 1
 PROMPTS = 2_000_000
-"""How many prompts are compared with each other."""
+"""How many prompts, and request ids, are compared with each other."""
 _CATEGORIES = 1000
 MORE = "(further categories)"
 
@@ -73,6 +74,8 @@ class TraceStats(Frozen):
     """Requests whose prompt is that of one before."""
     compared_prompts: int
     """How many requests that was looked for in."""
+    repeated_ids: int
+    """Requests, among those, whose request id is that of one before: ids are meant to be unique."""
     continued_share: float
     """Output tokens that are what followed the newest earlier place of the three tokens before them in their request,
     over all output tokens: what a drafter that looks things up in its context could live on."""
@@ -108,6 +111,7 @@ class _Sums:
     temperatures: Counter[str] = field(default_factory=Counter)
     categories: dict[str, _Category] = field(default_factory=dict)
     digests: list[NDArray[np.uint64]] = field(default_factory=list)
+    names: list[NDArray[np.uint64]] = field(default_factory=list)
     digested: int = 0
     model: str | None = None
     tokenizer: str | None = None
@@ -147,9 +151,13 @@ class _Sums:
 
     def _digests(self, batch: TraceBatch) -> None:
         some = min(len(batch), PROMPTS - self.digested)
-        made = [hashlib.blake2b(batch.prompt(at).tobytes(), digest_size=8).digest() for at in range(some)]
-        self.digests.append(np.frombuffer(b"".join(made), np.uint64))
+        self.digests.append(_digests(batch.prompt(at).tobytes() for at in range(some)))
+        self.names.append(_digests(name.encode(errors="surrogatepass") for name in batch.request_ids[:some]))
         self.digested += some
+
+
+def _digests(texts: Iterable[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(hashlib.blake2b(one, digest_size=8).digest() for one in texts), np.uint64)
 
 
 def stats(trace: Trace) -> TraceStats:
@@ -185,6 +193,7 @@ def stats(trace: Trace) -> TraceStats:
         },
         repeated_prompts=sums.digested - len(np.unique(np.concatenate(sums.digests))),
         compared_prompts=sums.digested,
+        repeated_ids=sums.digested - len(np.unique(np.concatenate(sums.names))),
         continued_share=sum(one.continued for _, one in ordered) / output.total,
         left_out=dict(trace.bad.counts),
         left_out_first=dict(trace.bad.first),
@@ -220,8 +229,7 @@ def _lengths(counts: Mapping[int, int]) -> Lengths:
 def lines(found: TraceStats) -> list[str]:
     """Return the figures for a terminal."""
     model = found.model or "model not known"
-    exact = "all ids from the server" if found.exact == found.requests else f"{found.exact:,} with ids from the server"
-    made = [f"{found.path}: {found.requests:,} requests, {model}, {exact}", ""]
+    made = [f"{found.path}: {plural(found.requests, 'request')}, {model}, {_exact(found)}", ""]
     made.append(f"{'tokens':<10}{'total':>15}{'mean':>10}{'least':>8}{'median':>8}{'p90':>8}{'p99':>8}{'most':>10}")
     for name, one in (("prompt", found.prompt), ("output", found.output)):
         made.append(
@@ -230,14 +238,19 @@ def lines(found: TraceStats) -> list[str]:
         )
     made += ["", f"{found.continued_share:.1%} of the output continues three tokens as they went on before"]
     if found.thinking_share is not None:
-        of = "" if found.thinking_known == found.requests else f" of the {found.thinking_known:,} requests that tell"
+        of = "" if found.thinking_known == found.requests else f" of the {_telling(found)}"
         made.append(f"{found.thinking_share:.1%} of the output{of} is reasoning")
     among = "" if found.compared_prompts == found.requests else f" among the first {found.compared_prompts:,}"
-    made.append(f"{found.repeated_prompts:,} prompts repeat one before{among}")
+    made.append(f"{plural(found.repeated_prompts, 'prompt repeats', 'prompts repeat')} one before{among}")
+    if found.repeated_ids:
+        has = plural(found.repeated_ids, "request has", "requests have")
+        made.append(f"{has} the request_id of one before{among}: ids are not unique, was something recorded twice?")
     if found.no_prompt:
-        made.append(f"{found.no_prompt:,} requests have no prompt: what a drafter finds in prompts is not known")
+        has = plural(found.no_prompt, "request has", "requests have")
+        made.append(f"{has} no prompt: what a drafter finds in prompts is not known")
     if found.one_token:
-        made.append(f"{found.one_token:,} requests have one output token: nothing could be drafted for them")
+        has = plural(found.one_token, "request has", "requests have")
+        made.append(f"{has} one output token: nothing could be drafted for {'it' if found.one_token == 1 else 'them'}")
     shown = ", ".join(f"{count:,} at {name}" for name, count in list(found.temperatures.items())[:_SHOWN])
     made.append(f"temperature: {shown}")
     if list(found.categories) != [""]:
@@ -251,6 +264,18 @@ def lines(found: TraceStats) -> list[str]:
             made.append(f"{len(found.categories) - _SHOWN} further categories: --json has all")
     bad = BadRows(found.left_out, found.left_out_first).lines()
     return [*made, "", *bad] if bad else made
+
+
+def _telling(found: TraceStats) -> str:
+    return plural(found.thinking_known, "request that tells", "requests that tell")
+
+
+def _exact(found: TraceStats) -> str:
+    if found.exact == found.requests:
+        return "all ids from the server"
+    if not found.exact:
+        return "all ids made from text, or not whole"
+    return f"{found.exact:,} with ids from the server"
 
 
 _SHOWN = 20

@@ -51,9 +51,13 @@ def is_trace(path: Path, *, arm: str | None = None) -> bool:
 def _trace(path: Path, model: str | None, arm: str | None, vocabulary: int | None) -> Trace | None:
     from draftworth.traces.imports.base import is_table  # noqa: PLC0415 - imports pull in msgspec
 
-    if path.is_dir():
+    try:
+        is_folder, is_there = path.is_dir(), path.exists()
+    except OSError as error:  # a name that is too long, a folder that is another's
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+    if is_folder:
         return _folder(path, model, arm, vocabulary)
-    if not path.exists():
+    if not is_there:
         parts = path.with_name(f"{path.name}{PARTS}")
         if parts.is_dir():
             raise UsageError(f"{path}: the recording was cut off before its end; what it had written is in {parts}")
@@ -65,7 +69,7 @@ def _folder(path: Path, model: str | None, arm: str | None, vocabulary: int | No
     from draftworth.traces.trial import REQUESTS, TrialTrace  # noqa: PLC0415 - numpy only where needed
 
     if (path / REQUESTS).is_file():
-        return TrialTrace(path, path / REQUESTS, arm=arm, vocabulary=vocabulary)
+        return TrialTrace(path, path / REQUESTS, arm=arm, model=model, vocabulary=vocabulary)
     files = sorted(one for one in path.glob("*.parquet") if not one.name.startswith("."))
     if not files:
         raise UsageError(f"{path} is no trace: it has neither Parquet files nor a trial's {REQUESTS}")
@@ -81,7 +85,7 @@ def _table(path: Path, model: str | None, arm: str | None, vocabulary: int | Non
     with opened(path) as file:
         trial = is_trial(frozenset(file.schema_arrow.names))
     if trial:
-        return TrialTrace(path, path, arm=arm, vocabulary=vocabulary)
+        return TrialTrace(path, path, arm=arm, model=model, vocabulary=vocabulary)
     columns = _columns(path)
     if columns is None:
         return None
@@ -117,11 +121,18 @@ def _lines(path: Path, model: str | None, vocabulary: int | None) -> Trace | Non
 
 
 def _imported(path: Path, tokenizer: Path | None, model: str | None, vocabulary: int | None) -> Trace:
-    from draftworth.traces.imports import ImportedTrace, importers, recognised  # noqa: PLC0415 - lazy
+    from draftworth.traces.imports import (  # noqa: PLC0415 - lazy
+        ImportedTrace,
+        PromptsOnlyError,
+        importers,
+        recognised,
+    )
     from draftworth.traces.tokenizing import Tokenizer  # noqa: PLC0415 - lazy
 
     try:
         importer = recognised(path, importers())
+    except PromptsOnlyError:
+        raise
     except UsageError as error:
         raise UsageError(
             f"{path} is no trace: it lacks {' and '.join(IDS)}, and `draftworth trace import` does not know its format"

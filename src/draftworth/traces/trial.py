@@ -45,19 +45,31 @@ class TrialTrace(ParquetTrace):
         path: what a person named.
         file: the requests.parquet.
         arm: which arm's; None takes the baseline's, or those of the only arm there is.
+        model: the chosen model; None for the one there is.
         vocabulary: ids at or above this make a row unusable.
 
     Raises:
-        UsageError: the file cannot be read, or there is no such arm; lists those there are.
+        UsageError: the file cannot be read, or there is no such arm or model; lists those there are.
     """
 
-    def __init__(self, path: Path, file: Path, *, arm: str | None = None, vocabulary: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        file: Path,
+        *,
+        arm: str | None = None,
+        model: str | None = None,
+        vocabulary: int | None = None,
+    ) -> None:
         self.arm = _arm(path, file, arm)
         record = _record(file.parent)
+        served = _model(record)
+        if None not in {model, served} and model != served:
+            raise UsageError(f"{path} has no requests of the model {model!r}; there is {served}: leave --model out")
         super().__init__(
             path,
             [file],
-            Source(_COLUMNS, model=_model(record), temperature=_temperature(record)),
+            Source(_COLUMNS, model=served, temperature=_temperature(record)),
             vocabulary=vocabulary,
         )
         # The file has the rows of every arm.

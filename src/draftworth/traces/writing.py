@@ -9,8 +9,8 @@ import os
 import shutil
 import time
 from array import array
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from math import isnan
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,8 @@ PARTS = ".parts"
 PART_S = 30.0
 """Seconds after which the next row closes a part."""
 
+_OTHERS = frozenset({".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".txt", ".log", ".gz", ".zst"})
+
 _Ids = Sequence[int] | NDArray[Any]
 
 
@@ -41,6 +43,7 @@ class TraceWriter:
     """Writes a Parquet trace, zstd, in row groups of bounded size.
 
     A context manager: leaving it closes the trace; leaving it by an exception removes what was written, except parts.
+    A recording without a row leaves no file.
 
     Args:
         path: the trace to write; an existing one is never written over.
@@ -52,7 +55,7 @@ class TraceWriter:
         tokens: prompt and output tokens of them.
 
     Raises:
-        UsageError: the file is there, or parts of a recording that was cut off.
+        UsageError: see `refuse_out`.
     """
 
     def __init__(self, path: Path, *, parts: bool = False, vocabulary: int | None = None) -> None:
@@ -66,18 +69,18 @@ class TraceWriter:
         self._number = 0
         self._flushed = time.monotonic()
         self._clear()
-        _refuse_existing(path)
+        refuse_out(path)
 
     def __enter__(self) -> Self:
-        if self._parts is not None:
-            self._parts.parent.mkdir(parents=True, exist_ok=True)
+        with written(self.path):
+            if self._parts is None:
+                self._writer = _open(self._partial)
+                return self
             try:
                 self._parts.mkdir()
             except FileExistsError:
                 said = "another recording writes here, or one was cut off before its first part: then remove it"
                 raise UsageError(f"{self._parts}: {said}") from None
-        else:
-            self._writer = _open(self._partial)
         return self
 
     def __exit__(
@@ -116,7 +119,7 @@ class TraceWriter:
 
         Raises:
             BadRow: it cannot be replayed: an empty output, a wrong id. Nothing was added; count it (`BadRows.add`).
-            OSError: a full row group cannot be written.
+            UsageError: a full row group cannot be written.
         """
         self.add_row(
             Row(
@@ -158,38 +161,43 @@ class TraceWriter:
         """Write what is held as a row group, or as a part.
 
         Raises:
-            OSError: it cannot be written; what is held stays.
+            UsageError: it cannot be written; what is held stays.
         """
         self._flushed = time.monotonic()
         if not self._columns["exact"]:
             return
         table = self._table()
-        if self._parts is None:
-            self._writer.write_table(table, row_group_size=len(table))
-        else:
-            self._number += 1
-            path = self._parts / f"{self._number:06}.parquet"
-            partial = path.with_name(f".{path.name}.partial")
-            with _open(partial) as writer:
-                writer.write_table(table, row_group_size=len(table))
-            partial.replace(path)
+        with written(self.path):
+            if self._parts is None:
+                self._writer.write_table(table, row_group_size=len(table))
+            else:
+                self._number += 1
+                path = self._parts / f"{self._number:06}.parquet"
+                partial = path.with_name(f".{path.name}.partial")
+                with _open(partial) as writer:
+                    writer.write_table(table, row_group_size=len(table))
+                partial.replace(path)
         self._clear()
 
     def close(self) -> None:
-        """Write the rest and put the trace in its place.
+        """Write the rest and put the trace in its place; of a recording without a row, nothing.
 
         Raises:
-            OSError: it cannot be written; parts stay.
+            UsageError: it cannot be written; parts stay.
         """
+        if self._parts is not None and not self.rows:
+            self.abandon()
+            return
         try:
             self.flush()
-            if self._parts is not None:
-                with _open(self._partial) as writer:
-                    copy_groups(sorted(self._parts.glob("*.parquet")), writer)
-            else:
-                self._writer.close()
-                self._writer = None
-            _put(self._partial, self.path)
+            with written(self.path):
+                if self._parts is not None:
+                    with _open(self._partial) as writer:
+                        copy_groups(sorted(self._parts.glob("*.parquet")), writer)
+                else:
+                    self._writer.close()
+                    self._writer = None
+                _put(self._partial, self.path)
         except BaseException:
             self.abandon()
             raise
@@ -203,10 +211,11 @@ class TraceWriter:
                 self._writer.close()
             self._writer = None
         if self._parts is not None:
-            with suppress(OSError):
+            with suppress(OSError, UsageError):
                 self.flush()
                 self._parts.rmdir()  # where nothing was recorded
-        self._partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._partial.unlink(missing_ok=True)
 
     def _clear(self) -> None:
         self._ids = {name: (array("q", (0,)), array("i")) for name in ("prompt_token_ids", "output_token_ids")}
@@ -268,9 +277,37 @@ def _put(partial: Path, path: Path) -> None:
         partial.unlink()
 
 
-def _refuse_existing(path: Path) -> None:
+@contextmanager
+def written(path: Path) -> Iterator[None]:
+    """Say in one line that a trace cannot be written.
+
+    Raises:
+        UsageError: for any OSError inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        # Arrow's own texts repeat the path and the reason.
+        said = os.strerror(error.errno) if error.errno else " ".join(str(error).split())
+        raise UsageError(f"{path} cannot be written: {said}") from error
+
+
+def refuse_out(path: Path) -> None:
+    """Refuse a place where no trace can be written, before anything is done for it.
+
+    Raises:
+        UsageError: the file is there, or parts of a recording that was cut off; there is no such folder; the name is
+            too long, or says another format than Parquet.
+    """
+    with written(path):
+        _refuse_out(path)
+
+
+def _refuse_out(path: Path) -> None:
     if path.exists():
         raise UsageError(f"{path} is there already: choose another name, or remove it")
+    if path.suffix.lower() in _OTHERS:
+        raise UsageError(f"{path}: a trace is written as Parquet; give it a name that ends in .parquet")
     folder = path.with_name(f"{path.name}{PARTS}")
     if folder.is_dir() and any(folder.iterdir()):
         raise UsageError(

@@ -51,7 +51,8 @@ def find_trial(name: str) -> Path:
     known = all_trials()
     if not known:
         raise UsageError(
-            f"{trials_folder()}: no trials here; set DRAFTWORTH_HOME, or run one with `draftworth trial run`"
+            f"no trial {name!r}: {trials_folder()} has no trials; set DRAFTWORTH_HOME, or run one with "
+            "`draftworth trial run`"
         )
     if name == "latest":
         return known[-1]

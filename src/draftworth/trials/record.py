@@ -24,6 +24,7 @@ from draftworth.errors import (
 )
 from draftworth.findings import Finding
 from draftworth.models import Frozen
+from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, OutputCheck, Verdict
 
 SCHEMA_VERSION = 2
@@ -174,6 +175,8 @@ def read(folder: Path) -> TrialRecord:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
+        if not (folder / JOURNAL).exists():
+            raise UsageError(f"{folder} is no trial's folder: it has no {NAME}") from None
         raise UsageError(
             f"{folder}: the trial has no record yet; it may still run, or was killed: "
             f"`draftworth trial restore {folder.name}`"

@@ -63,6 +63,7 @@ class ModelShape:
         quantisation: bits by class.
         plain_bits: bits of a weight that is not quantised.
         notes: what was assumed.
+        longest: tokens of a request that the config states (max_position_embeddings); None where it states none.
     """
 
     name: str
@@ -90,6 +91,7 @@ class ModelShape:
     quantisation: Quantisation
     plain_bits: float
     notes: tuple[str, ...]
+    longest: int | None = None
 
     @property
     def head_params(self) -> int:
@@ -160,15 +162,33 @@ def read_shape(path: Path, quantization: str | None = None) -> ModelShape:
         UsageError: it cannot be read, or lacks a field; one line that names both.
     """
     file = path / "config.json" if path.is_dir() else path
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{file}: cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise UsageError(f"{file}: no JSON: {error}") from None
+    if file != path and not file.exists():
+        raise UsageError(f"{path} is a folder without config.json: name a model's folder, or its config.json")
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder: name a model's folder, or its config.json")
+    config = _decoded(file)
     if not isinstance(config, dict):
         raise UsageError(f"{file}: no model's config.json: a JSON object is expected")
     return shape_of(config, str(file), quantization)
+
+
+def _decoded(file: Path) -> Any:
+    """Return what a JSON file holds. Raises UsageError where that cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no JSON: it is no text (UTF-8); name the model's config.json") from None
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror or type(error).__name__}") from None
+    if not text.strip():
+        raise UsageError(f"{file} is empty: name a model's config.json")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise UsageError(f"{file} is no JSON: {where}: {error.msg[:1].lower()}{error.msg[1:]}") from None
+    except (RecursionError, ValueError):
+        raise UsageError(f"{file} is no JSON that can be read: it is nested too deeply or has a huge number") from None
 
 
 def shape_of(config: Mapping[str, Any], where: str, quantization: str | None = None) -> ModelShape:
@@ -223,4 +243,5 @@ def shape_of(config: Mapping[str, Any], where: str, quantization: str | None = N
         quantisation=quantisation,
         plain_bits=plain_bits,
         notes=fields.notes(),
+        longest=fields.longest(),
     )

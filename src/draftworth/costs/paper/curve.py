@@ -275,3 +275,20 @@ def curve(
 def memory_gb(shape: ModelShape) -> float:
     """Return the GB the weights take over all GPUs."""
     return shape.weight_bytes / 1e9
+
+
+def kv_gb(shape: ModelShape, machine: Machine, context: int, kv_bits: float = 16.0) -> float:
+    """Return the GB one request's KV cache takes over all GPUs; what each GPU of a group holds counts for each."""
+    return shape.kv_bytes(context, kv_bits) * machine.tp / _kv_split(shape, machine.tp) / 1e9
+
+
+def most_requests(shape: ModelShape, machine: Machine, context: int, kv_bits: float = 16.0) -> int | None:
+    """Return how many requests the memory of all GPUs has room for beside the weights, at best.
+
+    0 where not even one fits, or the weights alone do not; None where a request takes no room.
+    """
+    room = machine.gpus * machine.gpu.memory_gb - memory_gb(shape)
+    each = kv_gb(shape, machine, context, kv_bits)
+    if room <= 0:
+        return 0
+    return int(room // each) if each else None

@@ -161,6 +161,11 @@ class Fields:
             return (self.layers - self.layers // step if step else self.layers), 0
         return 0, 0
 
+    def longest(self) -> int | None:
+        """Return the tokens of a request that are stated; None where none are, or they are no whole number."""
+        found = self.any("max_position_embeddings", "n_positions", "max_seq_len")
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+
     def attention_params(self) -> int:
         """Parameters of the attention of one layer."""
         hidden, heads = self.hidden, self.heads
