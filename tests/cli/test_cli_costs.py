@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = costs(capsys, "model", KIMI, "--gpu", "RTX-4090", "--tp", "2")
     assert code == 0
     assert "THEY DO NOT FIT" in out
-    assert "warning: 595.0 GB of weights, 48 GB of memory" in out
+    assert "GB of weights, 48 GB of memory: THEY DO NOT FIT; name more GPUs" in out
 
 
 LLAMA = CONFIGS / "llama-3.1-8b.json"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from draftworth.costs.base import Costs, How, Prefill, StepCost
+from draftworth.costs.base import Costs, EngineMode, How, Prefill, StepCost
 from draftworth.costs.kv import kv_slope
 from draftworth.costs.model import FittedModel
 from draftworth.costs.paper.config import read_shape
@@ -98,7 +98,8 @@ def test_whatever_a_cache_costs_a_known_server_is_recovered(
 
 def test_the_slope_of_prefix_points_alone_is_that_of_one_cache_though_they_carry_two() -> None:
     found = kv_slope([probed(1, n, at) for at in (SHORT, LONG) for n in (3, 6)], None)
-    assert (found.ms, found.source) == (pytest.approx(CACHE), "measured")
+    assert found.ms == pytest.approx(CACHE)
+    assert found.source == "measured"
 
 
 def test_the_ends_take_off_the_most_and_the_least_a_cache_may_cost() -> None:
@@ -194,6 +195,26 @@ def test_a_decode_step_of_2_6_ms_and_8_ms_more_for_two_tokens_is_host_bound() ->
     points = [*(point(b, 1, 2.6) for b in (1, 2, 4, 8)), *(point(1, n, 2.6, "prefix") for n in (3, 6))]
     assert not FittedModel(costs(*points, prefills=(prefill(8.0),))).base([6], SHORT).measured
     assert FittedModel(costs(*points, prefills=(prefill(1.2),))).base([6], SHORT).measured
+
+
+def test_modes_that_were_measured_beside_streams_stay_beside_them() -> None:
+    # A trial's M1 was fitted beside T by streams, without overlap of experts: thinning T alone makes steps too cheap.
+    drafting = EngineMode(
+        kind="drafting",
+        method="ngram",
+        batch=2,
+        tokens=3,
+        context=SHORT,
+        ms=3.0,
+        low=2.5,
+        high=3.5,
+        step_ms=11.97,
+        base_ms=8.97,
+        source="trial 1",
+    )
+    costs_ = host_bound((prefill(8.0),)).costs.model_copy(update={"modes": (drafting,)})
+    found = FittedModel(costs_, MOE).speculating([3, 3], SHORT, method="ngram", runner=None)
+    assert found.ms == pytest.approx(11.97, rel=0.01)
 
 
 def test_half_of_a_step_is_where_it_begins() -> None:

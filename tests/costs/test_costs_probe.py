@@ -113,6 +113,26 @@ def test_the_budget_ends_it_and_what_has_few_repeats_is_named() -> None:
     assert any("of 50 repeats: " in note for note in costs.notes)
 
 
+def test_ctrl_c_keeps_what_was_measured_and_says_so() -> None:
+    options = Options(concurrency=(1,), tokens=(), contexts=(64,), repeats=50, output=16, wait_s=0)
+    after = {"calls": 0}
+
+    def interrupt(what: str, done: int, most: int) -> None:
+        del what, most
+        if done >= after["calls"]:
+            raise KeyboardInterrupt
+
+    with stairs() as server:
+        mine = subject(server.base_url, access=Access())
+        after["calls"] = 4
+        costs = probe(mine, options, on_cell=interrupt)
+        assert [2 <= one.repeats < 50 for one in costs.points] == [True]
+        assert any(note.startswith("interrupted") for note in costs.notes)
+        after["calls"] = 0
+        with pytest.raises(KeyboardInterrupt):
+            probe(mine, options, on_cell=interrupt)
+
+
 def test_a_budget_too_short_for_anything_is_an_error() -> None:
     options = Options(concurrency=(4,), tokens=(), contexts=(64,), budget_s=0.2, wait_s=0)
     with stairs() as server, pytest.raises(MeasureError, match=r"the budget of 0\.2 s was too short"):

@@ -163,6 +163,25 @@ def test_ids_outside_the_vocabulary_are_counted_and_named_and_not_replayed() -> 
         replayed(rows, limits=Limits(vocabulary=1))
 
 
+def test_requests_that_the_servers_context_cannot_hold_are_left_out_and_those_that_fill_it_are_not() -> None:
+    rows = [Request([1] * prompt, [2] * output) for prompt, output in ((3, 4), (3, 5), (4, 4), (9, 2))]
+    done = replayed(rows, limits=Limits(max_model_len=7), each=2)
+    reason = "longer than --max-model-len 7 with their answers; nothing is drafted beyond it"
+    assert done.seen.requests == 1
+    assert done.settings[0].total.emitted == 3
+    assert done.bad == BadRows({reason: 3}, {reason: "some.jsonl, request r1"})
+    with pytest.raises(UsageError, match=r"no request to replay: 4 left out: longer than --max-model-len 3"):
+        replayed(rows, limits=Limits(max_model_len=3))
+
+
+def test_no_interval_is_wider_than_steps_can_be() -> None:
+    # The first drafts all along, the second half of the time: of two requests alone the upper limit would be 97.
+    rows = [Request([1, 2], [1, 2] * 10), Request([1], [*range(100, 106), *[1, 100] * 7])]
+    found = replayed(rows, Setting(2, 1, 2)).settings[0]
+    assert found.total.length_per_step == pytest.approx(1.9)
+    assert (found.low, found.high) == (1.0, 3.0)
+
+
 def test_the_traces_own_bad_rows_are_told_too() -> None:
     trace = InMemory([Request([1], [1, 2])])
     trace.bad.add("no ids", "some.jsonl:9")

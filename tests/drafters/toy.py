@@ -90,6 +90,9 @@ class Toy:
     def grid(self) -> list[Setting]:
         return self.settings(k=[1, 2, 5], min=[1, 2], max=[2, 3])
 
+    def arguments(self, setting: Setting) -> tuple[str, ...]:
+        return "--toy", str(setting.k)
+
     def session(self, settings: Sequence[Setting], limits: Limits) -> "ToySession":
         return ToySession(settings)
 

@@ -165,3 +165,23 @@ def test_figures_have_real_intervals(tmp_path: Path) -> None:
     least = 1.96 * 0.5 / (counts["emitted"] / counts["steps"]) / counts["steps"] ** 0.5
     assert synthetic.steps_per_token.high / synthetic.steps_per_token.value > 1 + least
     assert synthetic.steps_per_token.value == synthetic.measured_steps_per_token
+
+
+def test_a_null_draft_of_another_trial_of_the_server_gives_m0(tmp_path: Path) -> None:
+    """On one server null-draft and synthetic were measured in trials of their own, each beside the same baseline."""
+    synthetic = ngram(7, 1, 1, rejection_sample_method="synthetic", synthetic_acceptance_length=2.0)
+    first = simulated(tmp_path / "20260101-000000", {"baseline": None, "null-draft": ngram(5, 60, 60)})
+    second = simulated(
+        tmp_path / "20260101-000001", {"baseline": None, "synthetic-7": synthetic, "ngram-3": ngram(3, 2, 4)}
+    )
+
+    def served(record: Record) -> None:
+        record["arms"][0]["command"] = ["vllm", "serve", "m"]
+
+    for folder in (first, second):
+        edited(folder, served)
+    checked = check_trials([first, second], costs())
+    (cell,) = checked.cells
+    assert cell.arm == "ngram-3"
+    assert abs(cell.error) < 0.02
+    assert sum("was used to fit an engine mode" in text for text in checked.left_out) == 2

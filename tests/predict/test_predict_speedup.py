@@ -166,7 +166,7 @@ def test_what_stands_in_the_way(some: Requests, batch: int, model: Stairs, limit
 )
 def test_what_is_told_is_one_account(some: list[tuple[list[int], float]], batch: int) -> None:
     """It pays exactly where the length is above break-even; the parts are the step; weights add up."""
-    hists = [[*counts[:3], counts[3] + 1] for counts, _ in some]
+    hists = [[float(one) for one in (*counts[:3], counts[3] + 1)] for counts, _ in some]
     found = told(requests(*hists, tokens=[sum(h) * factor for h, (_, factor) in zip(hists, some, strict=True)]), batch)
     assert found.parts.step_ms == pytest.approx(found.step_ms.value)
     assert found.speed_up.value == pytest.approx(

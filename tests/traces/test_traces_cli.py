@@ -12,6 +12,8 @@ from draftworth.bench.rows import write_rows
 from draftworth.cli import run
 from draftworth.cli.trace import app
 
+LOG = DATA / "vllm_0.32_requests.txt"
+
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     """Run the verb's own app: the code, what it printed, what it complained of."""
@@ -76,7 +78,7 @@ def test_import_of_a_trace_chooses_a_model(tmp_path: Path, capsys: pytest.Captur
 def test_redact_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path / "t.parquet", [row(1, [1, 2], [3])])
     code, out, _ = call(capsys, "redact", path, "--out", tmp_path / "u.parquet")
-    assert (code, out) == (0, f"{tmp_path / 'u.parquet'}: 1 requests, 3 tokens, 3 ids permuted\n")
+    assert (code, out) == (0, f"{tmp_path / 'u.parquet'}: 1 request, 3 tokens, 3 ids permuted\n")
     code, out, _ = call(capsys, "redact", path, "--out", tmp_path / "v.parquet", "--keep-ids", "--json")
     assert (code, json.loads(out)["ids"]) == (0, None)
     code, _, err = call(capsys, "redact", path, "--out", tmp_path / "w.parquet", "--keep-ids", "--permute", "3")
@@ -91,6 +93,13 @@ def test_redact_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (("stats", "x", "--vocabulary", "0"), "--vocabulary: must be at least 1, not 0"),
         (("redact", "x", "--out", "y", "--permute", "-1"), "--permute: must be a whole number from 0"),
         (("import", "nowhere", "--out", "y"), "nowhere: no such file"),
+        (("stats", "x" * 300), "cannot be read: File name too long"),
+        (("import", str(LOG), "--out", "/proc/x.parquet"), "/proc/x.parquet cannot be written: "),
+        (("import", str(LOG), "--out", "x" * 300), "cannot be written: File name too long"),
+        (("import", str(LOG), "--out", "y.jsonl"), "y.jsonl: a trace is written as Parquet"),
+        (("redact", str(LOG), "--out", "y.jsonl"), "y.jsonl: a trace is written as Parquet"),
+        (("record", "http://127.0.0.1:9", "--out", "x" * 300), "cannot be written: File name too long"),
+        (("proxy", "--upstream", "http://127.0.0.1:9", "--out", str(LOG), "--ask-ids"), "is there already"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -140,6 +149,10 @@ def test_a_trial_is_the_trace_of_its_baseline(tmp_path: Path, capsys: pytest.Cap
     code, _, err = call(capsys, "stats", folder, "--arm", "eagle")
     assert code == 1
     assert "has no arm 'eagle'; there are baseline, ngram: choose one with --arm" in err
+    code, _, err = call(capsys, "stats", folder, "--model", "other")
+    assert code == 1
+    assert "has no requests of the model 'other'; there is m: leave --model out" in err
+    assert len(read(folder, model="m")) == 2
 
 
 def test_a_benchmark_has_one_arm_of_whatever_name(tmp_path: Path) -> None:

@@ -526,3 +526,53 @@ def test_formats_are_listed_where_none_fits(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown format 'sharegtp': did you mean sharegpt\? There are"):
         recognised(path, importers(), "sharegtp")
     assert set(FORMATS) == {one.name for one in importers()}
+
+
+def nothing_in(path: Path, form: str | None = None) -> str:
+    """Return what is said of a file in which nothing can be used."""
+    with pytest.raises(UsageError) as error:
+        read(ImportedTrace(path, recognised(path, importers(), form)))
+    return str(error.value)
+
+
+SILENT = "(APIServer pid=7) INFO 11-30 12:00:00 [api_server.py:1] vLLM API server version 0.32.0\n"
+
+
+def test_a_log_without_requests_names_the_flags(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.log"
+    path.write_text(SILENT)
+    said = nothing_in(path)
+    for flag in ("--enable-log-requests", "--enable-log-outputs", "VLLM_LOGGING_LEVEL=DEBUG"):
+        assert flag in said
+    path.write_text("[2026-01-01 10:00:00] server_args=ServerArgs(model_path='m')\n")
+    assert "--log-requests --log-requests-level 3" in nothing_in(path)
+
+
+def test_a_wrong_format_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.log"
+    path.write_text(SILENT)
+    assert nothing_in(path, "sglang-log").endswith(
+        "has no requests, read as sglang-log; it looks like vllm-log: leave --format out"
+    )
+    chats = jsonl(tmp_path / "s", [{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}])
+    assert "looks like sharegpt: leave --format out" in nothing_in(chats, "openai")
+    other = jsonl(tmp_path / "o", [{"foo": 1}])
+    assert "read as sharegpt; it does not look like conversations as ShareGPT has them" in nothing_in(other, "sharegpt")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question_id": 81, "category": "writing", "turns": ["one", "two"]},
+        {"prompt": "hello"},
+        {"messages": [{"role": "user", "content": "hello"}]},
+        {"conversations": [{"from": "human", "value": "a"}]},
+    ],
+)
+def test_prompts_without_answers_are_to_be_recorded(tmp_path: Path, row: dict[str, Any]) -> None:
+    path = jsonl(tmp_path / "q.jsonl", [row])
+    said = f"{path}: these are prompts without answers: `draftworth trace record URL {path}` sends them and records"
+    assert nothing_in(path).startswith(said)
+    with pytest.raises(UsageError) as error:
+        read(path)
+    assert str(error.value).startswith(said)

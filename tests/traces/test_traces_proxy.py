@@ -17,12 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.fakes.openai_server import FakeServer, Script
 from tests.fakes.raw import raw_server
-from tests.traces.traces_proxy_kit import connect, port_of, post, proxying, rows_of, said, settle, until
+from tests.traces.traces_proxy_kit import bare, connect, port_of, post, proxying, rows_of, said, settle, until
 
+from draftworth.bench.address import address_of
 from draftworth.bench.base import Access
-from draftworth.errors import UsageError
-from draftworth.traces.proxy.base import Asked
-from draftworth.traces.proxy.probing import ask_how
+from draftworth.errors import MeasureError, UsageError
+from draftworth.traces.proxy.base import Asked, ProxyPlan
+from draftworth.traces.proxy.probing import ask_how, ask_how_sync
+from draftworth.traces.proxy.run import Proxy
 
 CHAT = "/v1/chat/completions"
 MiB = 2**20
@@ -321,9 +323,9 @@ def test_without_being_asked_nothing_is_put_in_and_rows_without_ids_are_counted(
                 await settle(proxy, 2)
             assert server.requests[0][1] == json.loads(body)
         assert proxy.recording.left_out == {"the answer has no token ids": 1, "answered with HTTP 404": 1}
-        assert rows_of(tmp_path / "t.parquet") == []
 
     run(work())
+    assert list(tmp_path.iterdir()) == [], "a recording of no rows leaves no file"
 
 
 def test_asked_for_ids_the_sample_and_nothing_else_is_asked(tmp_path: Path) -> None:
@@ -354,6 +356,13 @@ def test_a_server_without_ids_is_refused_where_it_is_to_be_asked() -> None:
                 await ask_how(server.base_url, Access())
 
     run(work())
+
+
+def test_a_server_that_fails_when_it_is_to_be_asked_is_said_to_fail() -> None:
+    with bare(500) as url, pytest.raises(MeasureError, match=r"it fails: \S+: HTTP 500: out of memory$"):
+        ask_how_sync(url, Access())
+    with bare(400) as url, pytest.raises(UsageError, match="tells no token ids"):
+        ask_how_sync(url, Access())
 
 
 def test_keys_and_texts_are_not_in_the_trace(tmp_path: Path) -> None:
@@ -453,9 +462,11 @@ def test_a_trace_that_cannot_be_begun_is_said_before_anything_is_passed_on(tmp_p
         out.write_bytes(b"x")
 
     async def work() -> None:
+        plan = ProxyPlan(upstream=address_of("http://127.0.0.1:9"), host="127.0.0.1", port=0, out=out)
+        proxy, told = Proxy(plan), []
         with pytest.raises(UsageError, match=r"is there already|no such folder"):
-            async with proxying("http://127.0.0.1:9", out):
-                pass
+            await proxy.run(lambda one: told.append(one.recording.stopped), lambda _: None)
+        assert not any(told), "nothing had begun that could be stopped"
 
     run(work())
 

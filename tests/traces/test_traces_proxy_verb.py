@@ -111,7 +111,35 @@ def test_nothing_recorded_is_exit_6(tmp_path: Path) -> None:
     ):
         code, out = running.ended()
     assert code == 6
-    assert "0 rows of 0 requests" in out
+    assert f"nothing was recorded: there is no {tmp_path / 't.p'}\n0 completion requests were seen\n" in out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_says_at_once_and_soon_that_ids_must_be_asked_for(tmp_path: Path) -> None:
+    with (
+        serving(Script(tokens=3, token_ms=0.1, first_token_ms=0.1)) as server,
+        proxy_process(server.base_url, tmp_path / "t.p", as_json=False) as running,
+    ):
+        url = running.url
+        wait_for(lambda: "--ask-ids asks for them" in running.err, 5, "the warning")
+        for _ in range(20):
+            ask(url, chat())
+        wait_for(lambda: "the first 20 answers had no token ids: nothing is recorded so far" in running.err, 10, "more")
+        running.process.send_signal(signal.SIGTERM)
+        code, out = running.ended()
+    assert code == 6
+    assert out.startswith("nothing was recorded: ")
+    assert "clients do not ask for token ids: record again with --ask-ids" in out
+    assert running.err.count("the first 20 answers") == 1
+
+
+def test_an_existing_trace_is_refused_before_anything_begins(tmp_path: Path) -> None:
+    (tmp_path / "t.p").write_bytes(b"precious")
+    with proxy_process("http://127.0.0.1:9", tmp_path / "t.p", ask_ids=True) as running:
+        code, out = running.ended()
+    assert (code, out) == (1, "")
+    assert "is there already" in running.err
+    assert "recording stopped" not in running.err
 
 
 def test_a_kill_leaves_a_whole_trace(tmp_path: Path) -> None:

@@ -1,19 +1,23 @@
 """Recording a workload: exact ids of the server, what is left out, what stays when it is ended early."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.fakes.model import PseudoModel, encode_chat
 from tests.fakes.openai_server import Script, serving
-from tests.traces.traces_proxy_kit import rows_of
+from tests.helpers import fake_command, free_port, listening, spawned, wait_for
+from tests.traces.traces_proxy_kit import bare, rows_of
 
 from draftworth.bench.base import Access, RequestRow, Target
 from draftworth.bench.config import WorkloadConfig
 from draftworth.cli.trace_live import record as verb
-from draftworth.errors import UsageError
+from draftworth.errors import MeasureError, UsageError
 from draftworth.traces.record import SGLANG_FIELDS, RecordPlan, _asking, prepare, record
+from draftworth.traces.watching import Reasons, whole
 
 TEXTS = [f"question {number} of many" for number in range(12)]
 
@@ -98,7 +102,7 @@ def test_failed_and_incomplete_answers_are_counted_with_the_first_of_them(worklo
     assert (count, "HTTP 500" in why, bool(report.bad.first[why])) == (3, True, True)
     with (
         serving(Script(token_ms=0.1, tokens=6, usage_more=1)) as server,
-        pytest.raises(UsageError, match=r"nothing was recorded: 12 left out: the answer's ids are not all"),
+        pytest.raises(MeasureError, match=r"nothing was recorded: 12 left out: the answer's ids are not all"),
     ):
         record(plan(server.base_url, workload, tmp_path / "u.parquet"))
     assert not (tmp_path / "u.parquet").exists()
@@ -118,6 +122,93 @@ def test_what_ends_it_leaves_what_was_recorded(workload: Path, tmp_path: Path) -
     assert 5 <= done <= 8  # those under way may end beside it
     assert len(rows_of(tmp_path / "t.parquet")) == done
     assert caught.value.report.rows == done  # type: ignore[attr-defined]
+
+
+@contextmanager
+def dying(folder: Path, request: int) -> Iterator[str]:
+    """Run a server that is gone in the middle of a request."""
+    port = free_port()
+    script = {"die_at": f"request:{request}", "token_ms": 0.5, "first_token_ms": 0.1, "tokens": 6}
+    with spawned(fake_command(folder, port, script)):
+        wait_for(lambda: listening(port), 20, "the fake server listens")
+        yield f"http://127.0.0.1:{port}"
+
+
+def many(folder: Path, count: int) -> Path:
+    path = folder / "many.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"number {n}"}) + "\n" for n in range(count)))
+    return path
+
+
+def test_a_server_that_dies_ends_it_and_what_was_recorded_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "t.parquet"
+    with dying(tmp_path, 25) as url:
+        code = verb(url, many(tmp_path, 300), out=out, engine="vllm", concurrency=4)
+    told = capsys.readouterr().out.splitlines()
+    rows = len(rows_of(out))
+    assert code == 6
+    assert 20 <= rows < 25
+    assert told[0].startswith("ended early: the server is gone: connection refused by 127.0.0.1:")
+    assert told[0].endswith(", 8 times in a row; what was recorded is kept")
+    assert told[1] == f"{out}: {rows} requests"
+    left = sum(int(line.split()[0]) for line in told[4:])
+    assert 8 < left < 20, "it does not run through the whole workload"
+    assert told[3] == f"{left} of {rows + left} requests left out of the trace:"
+
+
+def test_a_server_that_dies_in_the_last_request_is_gone_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with dying(tmp_path, 6) as url:
+        code = verb(url, many(tmp_path, 6), out=tmp_path / "t.parquet", engine="vllm", concurrency=1, as_json=True)
+    told = capsys.readouterr()
+    assert code == 6
+    assert "ended early: the server is gone: " in told.err
+    assert (json.loads(told.out)["rows"], json.loads(told.out)["ended"]) == (5, 6)
+    assert json.loads(told.out)["ended_early"].startswith("the server is gone: ")
+
+
+def test_a_server_that_dies_before_anything_leaves_no_file(tmp_path: Path) -> None:
+    with dying(tmp_path, 1) as url, pytest.raises(MeasureError, match="nothing was recorded: the server is gone"):
+        verb(url, many(tmp_path, 30), out=tmp_path / "t.parquet", engine="vllm", concurrency=1)
+    assert not list(tmp_path.glob("*t.parquet*"))
+
+
+def test_prompts_that_are_too_long_are_said_and_are_one_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "w.jsonl"
+    texts = ["hello", *("word " * (3000 + 17 * n) for n in range(3))]
+    path.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    with serving(Script(token_ms=0.1, tokens=5)) as server:
+        code = verb(server.base_url, path, out=tmp_path / "t.parquet", engine="vllm", concurrency=1)
+    told = capsys.readouterr().out.splitlines()
+    assert code == 0
+    assert told[0].endswith("t.parquet: 1 request")
+    assert told[2] == "3 of 4 requests left out of the trace:"
+    assert told[3].startswith("3 left out: HTTP 400: ")
+    assert len(told) == 4
+
+
+def test_reasons_that_differ_in_numbers_are_one() -> None:
+    reasons = Reasons()
+    first = reasons.of("HTTP 400: you asked for 5,017 tokens in chatcmpl-0123456789abcdef")
+    assert reasons.of("HTTP 400: you asked for 611 tokens in chatcmpl-fedcba9876543210") == first
+    assert reasons.of("HTTP 404: you asked for 611 tokens in chatcmpl-fedcba9876543210") != first
+    assert reasons.of("facade") == "facade"
+
+
+def test_an_error_is_not_cut_in_a_sentence() -> None:
+    assert (
+        whole("HTTP 400: The context is 2048 tokens. However, you reque…") == "HTTP 400: The context is 2048 tokens. …"
+    )
+    assert whole("HTTP 400: one sentence that has no e…") == "HTTP 400: one sentence that has no e…"
+    assert whole("whole. As it is.") == "whole. As it is."
+
+
+def test_a_server_that_shows_nothing_of_itself_is_not_called_vllm(workload: Path, tmp_path: Path) -> None:
+    with bare() as url, pytest.raises(UsageError, match=f"^{url} tells no token ids"):
+        verb(url, workload, out=tmp_path / "t.parquet")
 
 
 def test_an_existing_trace_is_never_written_over(workload: Path, tmp_path: Path) -> None:

@@ -60,9 +60,9 @@ def test_the_figures_of_a_small_trace(tmp_path: Path) -> None:
     for said in (
         "3 requests, m, 2 with ids from the server",
         "30.0% of the output continues three tokens",
-        "33.3% of the output of the 1 requests that tell is reasoning",
-        "1 prompts repeat one before",
-        "1 requests have no prompt",
+        "33.3% of the output of the 1 request that tells is reasoning",
+        "1 prompt repeats one before",
+        "1 request has no prompt",
         "1 left out: the output is empty (first: ",
     ):
         assert said in text
@@ -89,3 +89,29 @@ def test_what_is_compared_and_listed_is_bounded(tmp_path: Path, monkeypatch: pyt
         "c1": 1,
     }
     assert "2 prompts repeat one before among the first 3" in "\n".join(lines(found))
+
+
+def test_request_ids_that_come_again_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a", "b", "a", "c", "a", "b"]
+    path = write(tmp_path / "t.parquet", [row(n, [n], [2], request_id=name) for n, name in enumerate(names)])
+    found = stats(open_trace(path))
+    assert found.repeated_ids == len(names) - len(set(names)) == 3
+    assert "3 requests have the request_id of one before: ids are not unique" in "\n".join(lines(found))
+    assert found.document()["repeated_ids"] == 3
+    monkeypatch.setattr(module, "PROMPTS", 3)
+    found = stats(open_trace(path))
+    assert (found.repeated_ids, found.compared_prompts) == (1, 3)
+    assert "1 request has the request_id of one before among the first 3" in "\n".join(lines(found))
+    alone = write(tmp_path / "u.parquet", [row(1, [1], [2])])
+    text = "\n".join(lines(stats(open_trace(alone))))
+    assert "request_id of" not in text
+    assert "u.parquet: 1 request, m, all ids from the server" in text
+
+
+@pytest.mark.parametrize(
+    ("made_of", "said"),
+    [("sha256:x", ", all ids made from text"), (None, ", no request with all ids from the server")],
+)
+def test_a_trace_without_exact_ids_says_so(tmp_path: Path, made_of: str | None, said: str) -> None:
+    made = [row(n, [1], [2], exact=False, tokenizer_hash=made_of) for n in range(2)]
+    assert lines(stats(open_trace(write(tmp_path / "t.parquet", made))))[0].endswith(said)

@@ -188,8 +188,13 @@ def test_several_models_are_refused_with_their_names(tmp_path: Path, name: str) 
         "of another model than the chosen one": 2,
         "does not say its model, which the choice needs": 1,
     }
-    with pytest.raises(UsageError, match="no usable request"):
+    with pytest.raises(
+        UsageError, match="no requests of the model 'x'; there are those of m, n, o: choose with --model"
+    ):
         read(path, model="x")
+    unnamed = FORMS[name](tmp_path / f"u{name}", [row(1, [1], [2], model=None)])
+    with pytest.raises(UsageError, match="does not say of which model its requests are: leave --model out"):
+        read(unnamed, model="x")
 
 
 @pytest.mark.parametrize("name", sorted(FORMS))
@@ -244,6 +249,43 @@ def test_a_trace_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         TraceWriter(path)
     with pytest.raises(UsageError, match="no such folder"):
         TraceWriter(tmp_path / "no" / "t.parquet")
+
+
+@pytest.mark.parametrize("parts", [False, True])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("x" * 300 + ".parquet", "cannot be written: File name too long"), ("t.jsonl", "written as Parquet")],
+)
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path, name: str, said: str, parts: bool) -> None:  # noqa: FBT001
+    with pytest.raises(UsageError, match=said) as error:
+        TraceWriter(tmp_path / name, parts=parts).__enter__()
+    assert "\n" not in str(error.value)
+    with pytest.raises(UsageError, match=r"/proc/x\.parquet cannot be written: "):
+        TraceWriter(Path("/proc/x.parquet"), parts=parts).__enter__()
+    with pytest.raises(UsageError, match="cannot be read: File name too long"):
+        open_trace(tmp_path / ("x" * 300))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_one_line_and_what_is_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "Arrow says: No space left on device, and more", str(path))
+
+    monkeypatch.setattr(writing, "TOKENS_A_GROUP", 1)
+    writer = TraceWriter(tmp_path / "t.parquet", parts=True).__enter__()
+    writer.add(request_id="1", prompt=[1], output=[2])
+    monkeypatch.setattr(writing, "_open", full)
+    with pytest.raises(UsageError, match=r"t\.parquet cannot be written: No space left on device$"):
+        writer.add(request_id="2", prompt=[1], output=[2])
+    with pytest.raises(UsageError, match="cannot be written"):
+        writer.close()
+    assert [one["request_id"] for one in read(tmp_path / "t.parquet.parts")] == ["1"]
+
+
+def test_a_recording_without_a_row_leaves_no_file(tmp_path: Path) -> None:
+    with TraceWriter(tmp_path / "t.parquet", parts=True):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_writer_refuses_what_cannot_be_replayed_and_goes_on(tmp_path: Path) -> None:

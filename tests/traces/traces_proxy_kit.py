@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +76,48 @@ async def until(condition: Callable[[], Any], seconds: float) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - of another process
             await asyncio.sleep(0.005)
+
+
+@contextlib.contextmanager
+def bare(status: int = 200) -> Iterator[str]:
+    """Run an OpenAI-compatible server that shows nothing of itself and tells no ids; yields its URL.
+
+    What generates is answered with the status.
+    """
+
+    class Bare(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            found = self.path == "/v1/models"
+            self._send(200 if found else 404, json.dumps({"data": [{"id": "m"}]} if found else {}), "application/json")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            if status != 200:
+                self._send(status, json.dumps({"error": {"message": "out of memory"}}), "application/json")
+                return
+            chunks: list[dict[str, Any]] = [
+                {"choices": [{"index": 0, "delta": {"content": "hello"}, "finish_reason": None}]},
+                {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+            ]
+            lines = [*(json.dumps({"model": "m", **one}) for one in chunks), "[DONE]"]
+            self._send(200, "".join(f"data: {line}\n\n" for line in lines), "text/event-stream")
+
+        def _send(self, code: int, text: str, kind: str) -> None:
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Bare)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()

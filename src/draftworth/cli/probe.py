@@ -200,6 +200,7 @@ def _with_trial(costs: "Costs", trial: Path, *, anyway: bool) -> "Costs":
         graph_sizes=costs.graph_sizes,
         prefills=costs.prefills,
         explain=told,
+        known_modes=costs.modes,
     )
     other = _another(costs, read(folder), points)
     if other and not anyway:
@@ -225,8 +226,8 @@ def _another(costs: "Costs", record: "TrialRecord", points: Sequence["StepCost"]
     known = {one.batch: one.ms for one in costs.points if one.tokens == 1}
     for one in points:
         if one.batch in known and not 1 / _FAR < one.ms / known[one.batch] < _FAR:
-            here = known[one.batch]
-            return f"a step of its baseline takes {one.ms:.2f} ms at {one.batch} at a time, in the costs {here:.2f}"
+            mine = known[one.batch]
+            return f"a step of its baseline takes {one.ms:.2f} ms at {one.batch} at a time, in the costs {mine:.2f}"
     return None
 
 

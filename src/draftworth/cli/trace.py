@@ -85,6 +85,7 @@ def import_(
 
     Exits 0, or 1 where nothing could be used.
     """
+    from draftworth.reports.words import plural  # noqa: PLC0415 - lazy
     from draftworth.traces.redact import rows_of  # noqa: PLC0415 - lazy
     from draftworth.traces.writing import TraceWriter  # noqa: PLC0415 - lazy
 
@@ -120,7 +121,8 @@ def import_(
             )
         )
     else:
-        said = f"{out}: {writer.rows:,} requests, {writer.tokens:,} tokens, {exact:,} exact, read as {name}"
+        counts = f"{plural(writer.rows, 'request')}, {plural(writer.tokens, 'token')}, {exact:,} exact"
+        said = f"{out}: {counts}, read as {name}"
         _print("\n".join([said, *source.bad.lines()]))
     return EXIT_DONE
 
@@ -148,6 +150,7 @@ def redact(
     Drafters that compare ids give the same results on it. A permutation is no encryption: how often each id occurs
     stays, and gives common words away. docs/traces.md says what else stays.
     """
+    from draftworth.reports.words import plural  # noqa: PLC0415 - lazy
     from draftworth.traces.base import BadRows  # noqa: PLC0415 - lazy
     from draftworth.traces.redact import redact as redacted  # noqa: PLC0415 - lazy
     from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
@@ -164,7 +167,7 @@ def redact(
         ids = (
             "ids kept: anyone with the tokenizer can read them" if found.ids is None else f"{found.ids:,} ids permuted"
         )
-        said = f"{out}: {found.requests:,} requests, {found.tokens:,} tokens, {ids}"
+        said = f"{out}: {plural(found.requests, 'request')}, {plural(found.tokens, 'token')}, {ids}"
         _print("\n".join([said, *BadRows(found.left_out, found.left_out_first).lines()]))
     return EXIT_DONE
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
-from draftworth.errors import EXIT_NOT_MEASURED, EXIT_USAGE, UsageError
+from draftworth.errors import EXIT_NOT_MEASURED, DraftworthError, UsageError
 
 if TYPE_CHECKING:
     from draftworth.bench.base import RequestRow
@@ -65,8 +65,8 @@ def record(
     vLLM and SGLang tell ids when asked, and are. What a server does not tell is not made up: without --tokenizer the
     command then ends with 1. Text is never stored.
 
-    Exits 0 when recorded, 1 for wrong input or a server without ids, 6 where no request was answered, 130 after
-    Ctrl-C; what was recorded until then is in the trace.
+    Exits 0 when recorded, 1 for wrong input or a server without ids, 6 where nothing was recorded or the server was
+    gone before the end, 130 after Ctrl-C; what was recorded until then is in the trace.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - lazy
 
@@ -116,10 +116,10 @@ def _record(plan: "RecordPlan", *, as_json: bool) -> int:
     from draftworth.trials.interrupts import Interrupt, Interrupts  # noqa: PLC0415 - lazy
     from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
 
+    code = 0
     interrupts = Interrupts(lambda _: None, first="what was recorded is kept", what="the recording")
     tokens = 0
     done = 0
-    interrupted = False
     with interrupts.installed(), Progress(sys.stderr, kinds=["record"]) as progress:
         interrupts.tell = progress.line
 
@@ -139,21 +139,33 @@ def _record(plan: "RecordPlan", *, as_json: bool) -> int:
             found = getattr(interrupt, "report", None)
             if found is None:
                 return _EXIT_CTRL_C
-            report, interrupted = found, True
+            report, code = found, _EXIT_CTRL_C
+        except DraftworthError as error:
+            found = getattr(error, "report", None)
+            if found is None:
+                raise
+            report, code = found, error.exit_code
+            if as_json:
+                progress.line(f"ended early: {report.ended_early}")
         finally:
             interrupts.hold()
     _say(json.dumps(report.document(), indent=1) if as_json else "\n".join(_recorded(report)))
-    return _EXIT_CTRL_C if interrupted else 0
+    return code
 
 
 def _recorded(report: "RecordReport") -> list[str]:
+    from draftworth.reports.words import plural  # noqa: PLC0415 - lazy
+
     inexact = f", {report.inexact:,} of them inexact (from text)" if report.inexact else ""
-    early = [] if report.ended_early is None else [f"ended early: {report.ended_early}"]
+    early = [] if report.ended_early is None else [f"ended early: {report.ended_early}; what was recorded is kept"]
+    bad = report.bad.total
+    left = [f"{bad:,} of {plural(report.ended, 'request')} left out of the trace:"] if bad else []
     return [
-        f"{report.out}: {report.rows:,} requests{inexact}",
-        f"{report.prompt_tokens:,} prompt and {report.output_tokens:,} output tokens",
-        *report.bad.lines(),
         *early,
+        f"{report.out}: {plural(report.rows, 'request')}{inexact}",
+        f"{report.prompt_tokens:,} prompt and {report.output_tokens:,} output tokens",
+        *left,
+        *report.bad.lines(),
     ]
 
 
@@ -180,8 +192,8 @@ def proxy(
         bool,
         Parameter(
             negative="",
-            help="Ask the server for token ids in each sampled request. Clients then see the ids in their answers, as "
-            "further fields. Otherwise only requests whose clients ask for ids are recorded.",
+            help="Ask the server (vLLM, SGLang) for token ids in each sampled request. Clients then see the ids in "
+            "their answers, as further fields. Without it only requests whose clients ask for ids are recorded.",
         ),
     ] = False,
     tokenizer: _Tokenizer = None,
@@ -201,6 +213,8 @@ def proxy(
 ) -> int:
     """Pass traffic on to a server, byte by byte, and record its completions as a trace of token ids.
 
+    Example: draftworth trace proxy --upstream http://127.0.0.1:8000 --out t.parquet --ask-ids --sample 0.1
+
     Requests and answers go through unchanged and undelayed, whatever they are; a second process reads copies of them
     and writes the trace. Nothing that goes wrong there (a full disk, an odd answer, too much at once) touches traffic:
     it is counted and said. Headers, keys and text are never stored. A key given here is used for the probe of
@@ -214,6 +228,7 @@ def proxy(
     from draftworth.bench.address import address_of, clean_url  # noqa: PLC0415 - lazy
     from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
     from draftworth.traces.proxy.base import ProxyPlan  # noqa: PLC0415 - lazy
+    from draftworth.traces.writing import refuse_out  # noqa: PLC0415 - lazy
 
     for name, value, good in (
         ("sample", sample, 0 < sample <= 1),
@@ -233,6 +248,7 @@ def proxy(
         raise UsageError(f"--upstream {upstream}: paths are passed on as they are; give the URL without {address.path}")
     host, port = _listen(listen)
     access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
+    refuse_out(out)
     asked = None
     if ask_ids:
         from draftworth.traces.proxy.probing import ask_how_sync  # noqa: PLC0415 - lazy
@@ -283,8 +299,6 @@ def _proxy(plan: "ProxyPlan", *, as_json: bool) -> int:
 
 
 def _exit_code(ended: "Proxy") -> int:
-    if ended.recording.stopped is not None and not ended.recording.rows:
-        return EXIT_USAGE
     return 0 if ended.recording.rows else EXIT_NOT_MEASURED
 
 

@@ -44,6 +44,7 @@ def modes_from_trial(
     engine: str | None = None,
     graph_sizes: tuple[int, ...] = (),
     prefills: Sequence[Prefill] = (),
+    known_modes: Sequence[EngineMode] = (),
     explain: list[str] | None = None,
 ) -> tuple[list[EngineMode], list[StepCost]]:
     """Return the engine modes that a finished trial measured, and the baseline's own steps.
@@ -55,6 +56,7 @@ def modes_from_trial(
         engine: the server's engine, for its usual graph sizes.
         graph_sizes: token counts for which CUDA graphs were captured, where they are known.
         prefills: what prefills take beyond decode steps, of the probe that measured `points`.
+        known_modes: of the same server: a null draft of another trial stands in where this one has none.
         explain: takes one line for each arm and point of which no mode could be made.
 
     Returns:
@@ -86,7 +88,7 @@ def modes_from_trial(
             if plain is None:
                 told.append(f"{name}: its baseline was not measured at the same point")
             elif drafting:
-                modes += _drafting(record.id, place, plain, steps=steps, modes=modes, told=told)
+                modes += _drafting(record.id, place, plain, steps=steps, modes=[*modes, *known_modes], told=told)
             else:
                 modes.append(_idle(record.id, place, plain))
     if not modes:

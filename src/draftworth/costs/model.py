@@ -175,7 +175,7 @@ class FittedModel:
 
     def _beside_streams(self, method: str, runner: str | None) -> bool:
         """Whether drafting modes were measured of which T was told by concurrency alone."""
-        if any(point.tokens > 1 for point in self.costs.points):
+        if self.steps.prefixes.trust != "floor" and any(point.tokens > 1 for point in self.costs.points):
             return False
         return any(mode.kind == "drafting" and applies(mode, (method, runner)) for mode in self.costs.modes)
 

@@ -2,9 +2,11 @@
 
 A verification step of a draft of n - 1 tokens and the prefill of n new tokens behind a cached prefix compute the same:
 n positions of one sequence over its KV cache, with the experts that n consecutive tokens ask for. What is timed is the
-time to the first token, whose constant part (HTTP, scheduling, sampling, and what a prefill's own graphs cost) cancels
-in the difference against two new tokens. Not against one: one new token runs as a decode step, as a full CUDA graph
-where more run piecewise, and on an H200 that alone was four times the step (docs/costs.md).
+time to the first token, whose constant part (HTTP, scheduling, sampling) cancels in the difference against two new
+tokens. Not against one: one new token runs as a decode step, as a full CUDA graph where more run piecewise, and on an
+H200 that alone was three times the step. Where that is so the host may be what a prefill waits for, and the difference
+tells nothing of its tokens; so two against one is measured too, and how far the rest is to be trusted hangs on it
+(`prefix_points`, docs/costs.md).
 """
 
 from collections.abc import Sequence

@@ -111,6 +111,8 @@ class _Probe:
         except TimeoutError:
             pass
         except KeyboardInterrupt:
+            if not self.results.points(self.plan):
+                raise
             self.notes.append("interrupted: what was measured until then")
         return self._costs()
 

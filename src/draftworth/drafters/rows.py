@@ -74,7 +74,7 @@ def within(batch: TraceBatch, max_model_len: int | None, bad: BadRows, name: str
     keep = np.diff(batch.offsets) <= max_model_len
     if keep.all():
         return batch
-    reason = f"longer than --max-model-len {max_model_len:,} with their answers; nothing could be drafted there"
+    reason = f"longer than --max-model-len {max_model_len:,} with their answers; nothing is drafted beyond it"
     for row in np.flatnonzero(~keep).tolist():
         bad.add(reason, f"{name}, request {batch.request_ids[row]}")
     return only(batch, keep)

@@ -55,7 +55,7 @@ class _Watched:
     def __init__(self, drafter: Drafter, kept: "_Kept") -> None:
         self.name, self.title, self.engine = drafter.name, drafter.title, drafter.engine
         self.shared, self.always_verifies, self.source = drafter.shared, drafter.always_verifies, drafter.source
-        self.settings, self.grid = drafter.settings, drafter.grid
+        self.settings, self.grid, self.arguments = drafter.settings, drafter.grid, drafter.arguments
         self._drafter = drafter
         self.kept = kept
 

@@ -44,11 +44,16 @@ def costs_of(
     points = [[*start.points]] * len(folders)
     modes: list[list[EngineMode]] = [[] for _ in folders]
     for group in alike.values():
-        for at in group:
-            others = _elsewhere(own[at], [one for other in group if other != at for one in own[other]])
+        theirs = [_elsewhere(own[at], [one for other in group if other != at for one in own[other]]) for at in group]
+        # Null drafts first, of all trials of the server: M1 of a synthetic arm needs M0, which may be another trial's.
+        idle: list[EngineMode] = []
+        for at, others in zip(group, theirs, strict=True):
+            found = _modes(folders[at], records[at], [*start.points, *others], start, known=(), told=[])
+            idle += [one for one in found if one.kind == "idle"]
+        for at, others in zip(group, theirs, strict=True):
             if not start.points:
                 points[at] = [*own[at], *others]
-            found = _modes(folders[at], records[at], [*start.points, *others], start, told)
+            found = _modes(folders[at], records[at], [*start.points, *others], start, known=idle, told=told)
             for other in group:
                 modes[other] += found
     return [
@@ -137,7 +142,13 @@ def _elsewhere(own: Sequence[StepCost], others: Sequence[StepCost]) -> list[Step
 
 
 def _modes(
-    folder: Path, record: TrialRecord, points: Sequence[StepCost], given: Costs, told: list[str]
+    folder: Path,
+    record: TrialRecord,
+    points: Sequence[StepCost],
+    given: Costs,
+    *,
+    known: Sequence[EngineMode],
+    told: list[str],
 ) -> list[EngineMode]:
     lines: list[str] = []
     try:
@@ -148,6 +159,7 @@ def _modes(
             engine=engine,
             graph_sizes=given.graph_sizes,
             prefills=given.prefills,
+            known_modes=known,
             explain=lines,
         )[0]
     except UsageError as error:

@@ -70,9 +70,8 @@ def warnings(
     each, have = kv_gb(shape, machine, context, kv_bits), machine.gpus * machine.gpu.memory_gb
     most = most_requests(shape, machine, context, kv_bits)
     if memory_gb(shape) >= have:
-        found.append(
-            f"{memory_gb(shape):,.1f} GB of weights, {have:,.0f} GB of memory: THEY DO NOT FIT; name more GPUs with --gpus"
-        )
+        need = f"{memory_gb(shape):,.1f} GB of weights"
+        found.append(f"{need}, {have:,.0f} GB of memory: THEY DO NOT FIT; name more GPUs with --gpus")
     elif most == 0:
         found.append(
             f"ONE REQUEST DOES NOT FIT: its KV cache of {number(each)} GB and the weights are more than "

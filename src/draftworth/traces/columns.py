@@ -51,6 +51,10 @@ def outside(vocabulary: int) -> str:
     return f"a token id is outside the vocabulary of {vocabulary}"
 
 
+class NothingUsableError(UsageError):
+    """A trace without one usable request."""
+
+
 class BadRow(Exception):  # noqa: N818 - no error of anybody: a row that is left out and counted
     """A row that cannot be used; its text is the reason, the same for every row it happens to."""
 
@@ -193,21 +197,24 @@ class OneOf:
         """Refuse a trace without a usable request.
 
         Raises:
-            UsageError: says why each row was left out.
+            NothingUsableError: says why each row was left out.
         """
         if not bad.total:
-            raise UsageError(f"{self._where} has no requests")
+            raise NothingUsableError(f"{self._where} has no requests")
         if bad.counts.keys() <= {OTHER_MODEL, NO_MODEL}:
-            raise UsageError(f"{self._where} {self._no_such_model()}")
-        raise UsageError(f"{self._where} has no usable request: {'; '.join(bad.lines())}")
-
+            raise NothingUsableError(f"{self._where} {self._no_such_model()}")
+        there = f"; there are requests of {self._models()}" if self._passed else ""
+        raise NothingUsableError(f"{self._where} has no usable request: {'; '.join(bad.lines())}{there}")
 
     def _no_such_model(self) -> str:
         if not self._passed:
             return "does not say of which model its requests are: leave --model out"
+        said = f"has no requests of the model {self._chosen!r}"
+        return f"{said}; there are those of {self._models()}: choose with --model NAME"
+
+    def _models(self) -> str:
         names = list(self._passed)
-        there = ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
-        return f"has no requests of the model {self._chosen!r}; there are those of {there}: choose with --model NAME"
+        return ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
 
 
 def _short(hashed: str) -> str:

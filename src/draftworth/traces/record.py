@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from draftworth import redact
 from draftworth.bench.base import Access, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.config import WorkloadConfig
-from draftworth.errors import UsageError
+from draftworth.errors import MeasureError, UsageError
 from draftworth.traces.base import BadRows
 from draftworth.traces.columns import BadRow
+from draftworth.traces.watching import Reasons, Watch, whole
 
 if TYPE_CHECKING:
     from draftworth.bench.points import Point
@@ -24,7 +25,6 @@ SGLANG_FIELDS: Mapping[str, Any] = {"return_input_ids_in_sglext": True, "return_
 """Fields of SGLang's chats, read in 0.5.23; earlier releases do not look at them."""
 NOT_ALL = "the answer's ids are not all of its tokens"
 NO_TEXT = "neither token ids nor text"
-_SHOWN = 120
 _COUNTED = ("usage",)
 
 OnRow = Callable[[RequestRow, int, int], None]
@@ -48,7 +48,7 @@ class RecordPlan:
         out: the trace.
         work: the requests as asked for.
         target: the server.
-        engine: what runs there.
+        engine: what runs there; None where nothing says it.
         prompts: what is sent.
         point: how.
         source: where the prompts come from.
@@ -60,7 +60,7 @@ class RecordPlan:
     out: Path
     work: WorkloadConfig
     target: Target
-    engine: str
+    engine: str | None
     prompts: Sequence[Prompt]
     point: "Point"
     source: str
@@ -81,6 +81,7 @@ class RecordReport:
         inexact: rows whose ids were made from text.
         bad: requests that are not in it.
         ended_early: why not everything was sent; None where it was.
+        ended: requests that were sent and have ended.
     """
 
     out: Path
@@ -90,12 +91,14 @@ class RecordReport:
     inexact: int = 0
     bad: BadRows = field(default_factory=BadRows)
     ended_early: str | None = None
+    ended: int = 0
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {
             "trace": str(self.out),
             "rows": self.rows,
+            "ended": self.ended,
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
             "inexact": self.inexact,
@@ -132,11 +135,13 @@ def prepare(
 
     Raises:
         UsageError: the workload is wrong, is a sweep or does not fit the server's context, the URL leads to no such
-            server, the model is not served, or the tokenizer cannot be read.
+            server, the model is not served, the tokenizer cannot be read, or no trace can be written there.
     """
     from draftworth.bench.requests import Requests, load_workload, requests_in, sweep_of  # noqa: PLC0415 - lazy
     from draftworth.bench.server import check_fits, look_at  # noqa: PLC0415 - lazy
+    from draftworth.traces.writing import refuse_out  # noqa: PLC0415 - lazy
 
+    refuse_out(out)
     sweep = sweep_of(work)
     if len(sweep) != 1:
         raise UsageError(f"a trace is recorded under one load, not under a sweep of {len(sweep)}: give one value each")
@@ -150,7 +155,8 @@ def prepare(
         out=out,
         work=work,
         target=_asking(found.target, found.engine),
-        engine=found.engine,
+        # What shows nothing of itself is read as vLLM, which nobody said.
+        engine=found.engine if engine or found.version or found.engine != "vllm" else None,
         prompts=prompts,
         point=sweep[0],
         source=f"{workload.source} ({workload.layout}), {len(workload.prompts)} prompts",
@@ -194,9 +200,10 @@ def record(plan: RecordPlan, *, on_row: OnRow | None = None, on_tick: Callable[[
         What was recorded.
 
     Raises:
-        UsageError: the server tells no ids and there is no tokenizer, nothing was answered, or the trace is there
-            already.
-        OSError: the trace cannot be written.
+        UsageError: the server tells no ids and there is no tokenizer, or the trace is there already or cannot be
+            written.
+        MeasureError: the server is gone, which ends the run after `watching.REFUSED` requests in a row that could not
+            connect; its `report` says what was recorded until then. Or no request made a row: then there is no trace.
     """
     from draftworth.bench.run import measure_sync  # noqa: PLC0415 - lazy
     from draftworth.traces.writing import TraceWriter  # noqa: PLC0415 - lazy
@@ -204,18 +211,21 @@ def record(plan: RecordPlan, *, on_row: OnRow | None = None, on_tick: Callable[[
     work, point = plan.work, plan.point
     report = RecordReport(plan.out)
     sent = {prompt.id: prompt for prompt in plan.prompts}
+    watch, reasons = Watch(plan.target), Reasons()
     ended: BaseException | None = None
     with TraceWriter(plan.out, parts=True) as writer:
 
         def keep(row: RequestRow, done: int, total: int) -> None:
+            report.ended = done
             try:
                 _add(plan, row, sent, writer, report)
             except BadRow as reason:
-                report.bad.add(str(reason), _name(row, work.repeats))
+                report.bad.add(reasons.of(str(reason)), _name(row, work.repeats))
             row.token_ids = row.prompt_token_ids = ()  # they are in the trace: not kept twice
             row.spec_stats = None
             if on_row is not None:
                 on_row(row, done, total)
+            watch.see(row)
 
         try:
             measure_sync(
@@ -231,13 +241,16 @@ def record(plan: RecordPlan, *, on_row: OnRow | None = None, on_tick: Callable[[
                 on_row=keep,
                 on_tick=on_tick,
             )
+            watch.end()
         except BaseException as error:
             if not report.rows:
+                if isinstance(error, MeasureError):
+                    raise MeasureError(f"nothing was recorded: {error}") from error
                 raise
             ended = error
             report.ended_early = redact.text(str(error) or type(error).__name__)
         if not report.rows:
-            raise UsageError(f"{plan.target.base_url}: nothing was recorded: {'; '.join(report.bad.lines())}")
+            raise MeasureError(f"{plan.target.base_url}: nothing was recorded: {'; '.join(report.bad.lines())}")
     if ended is not None:
         ended.report = report  # type: ignore[attr-defined]
         raise ended
@@ -256,7 +269,7 @@ def _add(plan: RecordPlan, row: RequestRow, sent: Mapping[str, Prompt], writer: 
         UsageError: the first answer has no ids and there is no tokenizer.
     """
     if not row.ok:
-        raise BadRow(redact.text(row.error or "failed")[:_SHOWN])
+        raise BadRow(whole(redact.text(row.error or "failed")))
     prompt, output = _ids(row)
     prompt = prompt or sent.get(row.prompt_id, Prompt("", "")).token_ids or ()
     exact = bool(prompt and output)
@@ -293,8 +306,9 @@ def _from_text(
 ) -> tuple[Sequence[int], Sequence[int]]:
     if plan.tokenizer is None:
         if not report.rows:
+            engine = f" ({plan.engine})" if plan.engine else ""
             raise UsageError(
-                f"{plan.target.base_url} ({plan.engine}) tells no token ids, so a trace of it would not be exact; give "
+                f"{plan.target.base_url}{engine} tells no token ids, so a trace of it would not be exact; give "
                 "--tokenizer DIR (the model's folder) to record its text as inexact ids"
             )
         raise BadRow("the answer has no token ids")

@@ -274,7 +274,7 @@ def _exact(found: TraceStats) -> str:
     if found.exact == found.requests:
         return "all ids from the server"
     if not found.exact:
-        return "all ids made from text, or not whole"
+        return "all ids made from text" if found.tokenizer_hash else "no request with all ids from the server"
     return f"{found.exact:,} with ids from the server"
 
 

@@ -7,19 +7,34 @@ from pathlib import Path
 
 from draftworth.errors import UsageError
 from draftworth.traces.base import TOKENS_A_BATCH, BadRows, TraceBatch
-from draftworth.traces.columns import BadRow, OneOf, Row, gathered
-from draftworth.traces.imports.base import NEEDS_TOKENIZER, Importer, sample, to_row
+from draftworth.traces.columns import BadRow, NothingUsableError, OneOf, Row, gathered
+from draftworth.traces.imports.base import NEEDS_TOKENIZER, Importer, Sample, sample, to_row
 from draftworth.traces.imports.openai import OpenAI
 from draftworth.traces.imports.openai_batch import OpenAIBatch
 from draftworth.traces.imports.otel import OTel
-from draftworth.traces.imports.plain import Plain
+from draftworth.traces.imports.plain import OUTPUT_IDS, OUTPUT_TEXT, Plain
+from draftworth.traces.imports.sglang_log import NOTHING as NOTHING_OF_SGLANG
 from draftworth.traces.imports.sglang_log import SglangLog
-from draftworth.traces.imports.sharegpt import ShareGPT
+from draftworth.traces.imports.sharegpt import NO_ANSWERS, ShareGPT
 from draftworth.traces.imports.vcr import Vcr
+from draftworth.traces.imports.vllm_log import NOTHING as NOTHING_OF_VLLM
 from draftworth.traces.imports.vllm_log import VllmLog
 from draftworth.traces.tokenizing import Tokenizer
 
-__all__ = ["FORMATS", "ImportedTrace", "importers", "recognised"]
+__all__ = ["FORMATS", "ImportedTrace", "PromptsOnlyError", "importers", "recognised"]
+
+_NOTHING = {VllmLog.name: NOTHING_OF_VLLM, SglangLog.name: NOTHING_OF_SGLANG}
+_PROMPTS = frozenset({"turns", "prompt", "prompts", "messages", "question", "instruction", "conversations"})
+_ANSWERS = frozenset(
+    {*OUTPUT_IDS, *OUTPUT_TEXT, "output_token_ids", "choices", "answers", "responses", "outputs", "token_ids"}
+)
+PROMPTS_ONLY = (
+    "these are prompts without answers: `draftworth trace record URL {path}` sends them and records the answers"
+)
+
+
+class PromptsOnlyError(UsageError):
+    """A file of prompts, as workloads are: there is nothing to import."""
 
 
 def importers(*, requests: Path | None = None, outputs_only: bool = False) -> tuple[Importer, ...]:
@@ -50,6 +65,7 @@ def recognised(path: Path, choices: tuple[Importer, ...], name: str | None = Non
 
     Raises:
         UsageError: there is no such format, or the file is of none; lists them.
+        PromptsOnlyError: the file holds prompts.
     """
     if name is not None:
         found = next((one for one in choices if one.name == name), None)
@@ -61,10 +77,17 @@ def recognised(path: Path, choices: tuple[Importer, ...], name: str | None = Non
     begins = sample(path)
     found = next((one for one in choices if one.fits(begins)), None)
     if found is None:
+        if _is_prompts(begins):
+            raise PromptsOnlyError(f"{path}: {PROMPTS_ONLY.format(path=path)}")
         keys = ", ".join(list(begins.first)[:8])
         seen = f"; its keys are {keys}" if keys else ""
         raise UsageError(f"{path}: the format is not recognised{seen}; name it with --format: {', '.join(FORMATS)}")
     return found
+
+
+def _is_prompts(begins: Sample) -> bool:
+    keys = begins.first.keys()
+    return bool(keys & _PROMPTS) and not keys & _ANSWERS
 
 
 class ImportedTrace:
@@ -102,19 +125,30 @@ class ImportedTrace:
             UsageError: also where everything is text and there is no tokenizer.
         """
         self.bad = BadRows()
-        any_left = False
         one = OneOf(str(self.path), self._model)
         with closing(self._rows()) as rows:
             try:
-                for batch in gathered(rows, one, self.bad, tokens=tokens):
-                    any_left = True
-                    yield batch
-            except UsageError as error:
-                if not any_left and set(self.bad.counts) == {NEEDS_TOKENIZER}:
+                yield from gathered(rows, one, self.bad, tokens=tokens)
+            except NothingUsableError as error:
+                if set(self.bad.counts) == {NEEDS_TOKENIZER}:
                     raise UsageError(
                         f"{self.path} holds text and no token ids: give the model's tokenizer, --tokenizer FOLDER"
                     ) from error
-                raise
+                raise self._nothing(error) from error
+
+    def _nothing(self, error: NothingUsableError) -> UsageError:
+        """Return what is said of a file without one usable request."""
+        begins, name = sample(self.path), self._importer.name
+        other = next((one.name for one in importers() if one.fits(begins)), None)
+        if (other is None or set(self.bad.counts) == {NO_ANSWERS}) and _is_prompts(begins):
+            return PromptsOnlyError(f"{self.path}: {PROMPTS_ONLY.format(path=self.path)}")
+        if other not in {name, None}:
+            return UsageError(f"{error}, read as {name}; it looks like {other}: leave --format out")
+        if other is None:
+            return UsageError(f"{error}, read as {name}; it does not look like {self._importer.title}")
+        if not self.bad.total and name in _NOTHING:
+            return UsageError(f"{self.path}: {_NOTHING[name]}")
+        return error
 
     def _rows(self) -> Generator[tuple[int, str, Row], None, None]:
         for number, (where, found) in enumerate(self._importer.read(self.path)):

@@ -27,6 +27,11 @@ LAST_CHUNK = "only the last chunk of the output is in the log (incremental strea
 BATCH = "a batch of requests in one"
 UNREADABLE = "a line that cannot be read"
 NOT_ENDED = "no end of the request in the log"
+NOTHING = (
+    "a log of SGLang without requests; it has them where SGLang runs with --log-requests --log-requests-level 3; or "
+    "record with `draftworth trace proxy`"
+)
+"""What is said of a log without requests."""
 _HELD = 100_000
 _CUT_LIST, _CUT_TEXT = "...", 1024
 _JSON = re.compile(r'\{"timestamp": .*"event": "request\.(received|finished)"')

@@ -13,6 +13,7 @@ _SPEAKERS = {
     "system": "system",
     "tool": "tool",
 }
+NO_ANSWERS = "no answer of the assistant"
 NO_CONVERSATION = "no conversation in it"
 
 
@@ -55,7 +56,7 @@ def _answers(record: Mapping[str, Any], number: int) -> Iterator[Recorded]:
     name = str(name) if isinstance(name, str | int) else f"conversation-{number}"
     answers = [at for at, one in enumerate(spoken) if one["role"] == "assistant"]
     if not answers:
-        raise BadRow("no answer of the assistant")
+        raise BadRow(NO_ANSWERS)
     if not any(one["role"] == "user" for one in spoken[: answers[0]]):
         # Public collections hold conversations that were cut at their beginning.
         raise BadRow("it starts with the assistant")

@@ -29,6 +29,11 @@ NO_PROMPT = "no prompt in the log (vLLM writes it at log level DEBUG)"
 NOT_ASKED = "an answer whose request is not in the log"
 CUT_OFF = "cut off by the server's --max-log-len"
 FORGOTTEN = "its answer did not come within 20,000 requests"
+NOTHING = (
+    "a log of vLLM without requests; it has them where vLLM runs with --enable-log-requests --enable-log-outputs and "
+    "VLLM_LOGGING_LEVEL=DEBUG; or record with `draftworth trace proxy`"
+)
+"""What is said of a log without requests."""
 _HELD = 20_000
 
 _IDS = r"(?:(?:array\('\w', )?[\[(](?P<ids>[\d, ]*)[\])]+|None)"

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from draftworth import redact
 from draftworth.bench.base import Access
-from draftworth.bench.failures import one_line
+from draftworth.bench.failures import one_line, status_line
 from draftworth.bench.http import Client
 from draftworth.bench.probes import choose_model, identify
-from draftworth.errors import UsageError
+from draftworth.errors import MeasureError, UsageError
 from draftworth.traces.proxy.answers import Answer, UnusableError
 from draftworth.traces.proxy.base import Asked
 
@@ -20,6 +21,8 @@ _WAYS = (PLAIN, _SGLEXT)
 """vLLM's, and SGLang's for chats: its `return_token_ids` is refused there with a stream."""
 _PATIENCE_S = 60.0
 _OK = 200
+_FAILS = 500
+_NOT_LET_IN = (401, 403, 429)
 
 
 async def ask_how(base_url: str, access: Access, model: str | None = None) -> Asked:
@@ -34,14 +37,17 @@ async def ask_how(base_url: str, access: Access, model: str | None = None) -> As
 
     Raises:
         UsageError: it is no such server, or tells no ids in any of the known ways.
+        MeasureError: it answers neither endpoint: it fails, or asks for a key.
     """
     base, names = await identify(base_url, access=access)
     name = choose_model(names, model)
-    chat, why = await _first_that_works(
+    chat, why, fails = await _first_that_works(
         base, access, "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, name
     )
-    plain, why_plain = await _first_that_works(base, access, "/v1/completions", {"prompt": "Hi"}, name)
+    plain, why_plain, fails_plain = await _first_that_works(base, access, "/v1/completions", {"prompt": "Hi"}, name)
     if chat is None and plain is None:
+        if fails and fails_plain:
+            raise MeasureError(f"{base} cannot be asked how it tells token ids, it fails: {why}")
         raise UsageError(
             f"{base} tells no token ids when it is asked for them ({why or why_plain}): leave --ask-ids out; with "
             "--tokenizer DIR the text of answers is recorded instead, as inexact"
@@ -56,19 +62,24 @@ def ask_how_sync(base_url: str, access: Access, model: str | None = None) -> Ask
 
 async def _first_that_works(
     base: str, access: Access, path: str, what: Mapping[str, Any], model: str
-) -> tuple[bytes | None, str]:
-    """Return the fields that work, else why the last did not."""
-    why = ""
+) -> tuple[bytes | None, str, bool]:
+    """Return the fields that work, else why the last did not, and whether that tells nothing of ids: a failure."""
+    why, fails = "", True
+    has_key = any(one.lower() == "authorization" for one in access.headers)
     async with Client(base, access) as client:
         for fields in _WAYS:
             body = {"model": model, **what, "max_tokens": 1, "temperature": 0, "stream": True}
             request = msgspec.json.encode(body)[:-1] + fields + b"}"
             exchange = await client.post(path, request, patience=_PATIENCE_S)
             if exchange.error is not None:
-                return None, one_line(str(exchange.error))
+                return None, redact.values(one_line(str(exchange.error)), access.headers), True
             if exchange.status != _OK:
-                why = f"{path}: HTTP {exchange.status}"
+                text = exchange.body.decode(errors="replace")
+                said = status_line(exchange.status, text, location=exchange.headers.get("location"), has_key=has_key)
+                why = redact.values(f"{path}: {said}", access.headers)
+                fails = fails and (exchange.status >= _FAILS or exchange.status in _NOT_LET_IN)
                 continue
+            fails = False
             answer = Answer(exchange.status, exchange.headers)
             answer.body(exchange.body)
             try:
@@ -77,5 +88,5 @@ async def _first_that_works(
                 why = f"{path}: {reason}"
                 continue
             if all(row.exact for row in rows):
-                return fields, ""
-    return None, why
+                return fields, "", False
+    return None, why, fails

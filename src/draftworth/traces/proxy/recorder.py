@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from draftworth.errors import DraftworthError
+from draftworth.errors import DraftworthError, UsageError
 from draftworth.traces.columns import BadRow
 from draftworth.traces.proxy.answers import Recorded, Tokenizes, UnusableError
 from draftworth.traces.proxy.base import FRAME, Kind, Recording, is_sampled
@@ -127,8 +127,8 @@ class Recorder:
             self._write(exchange, self._rows(exchange))
         except (UnusableError, BadRow) as reason:
             self.told.leave_out(str(reason))
-        except OSError as error:
-            self.stop(f"{error.filename or self._setup.out} cannot be written: {error.strerror or error}")
+        except UsageError as error:
+            self.stop(str(error))
         except Exception as error:  # noqa: BLE001 - one odd answer must not end the recording
             self.told.leave_out(f"a bug in Draftworth: {type(error).__name__}")
         if self._setup.max_requests is not None and self.told.recorded >= self._setup.max_requests:
@@ -168,19 +168,19 @@ class Recorder:
         self._flushed = time.monotonic()
         try:
             self._writer.flush()
-        except OSError as error:
-            self.stop(f"{error.filename or self._setup.out} cannot be written: {error.strerror or error}")
+        except UsageError as error:
+            self.stop(str(error))
 
     def stop(self, why: str) -> None:
         """Record no more; what was written stays."""
         self.told.stopped = why
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(OSError):
+            with suppress(UsageError):
                 writer.close()
 
     def finish(self) -> None:
-        """Record what is under way as far as it came, and close the trace."""
+        """Record what is under way as far as it came, and close the trace; of no row there is none."""
         if self._writer is None:
             return
         if self._setup.max_requests is None or self.told.recorded < self._setup.max_requests:
@@ -194,8 +194,8 @@ class Recorder:
             return
         try:
             writer.close()
-        except OSError as error:
-            self.told.stopped = f"{error.filename or self._setup.out} cannot be written: {error.strerror or error}"
+        except UsageError as error:
+            self.told.stopped = str(error)
         self.told.finished = True
 
 

@@ -172,9 +172,9 @@ class Proxy:
         elif "ready" in what:
             self._ready.set()
         elif "gone" in what:
-            self._failed = self._failed or _GONE
-            if not self.recording.finished and self.recording.stopped is None:
+            if self._failed is None and not self.recording.finished and self.recording.stopped is None:
                 self.recording.stopped = _GONE
+            self._failed = self._failed or _GONE
             self._ready.set()
             self._gone.set()
         elif "idle" in what:

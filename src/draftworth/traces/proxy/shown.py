@@ -3,10 +3,17 @@
 import time
 from typing import IO, Any
 
+from draftworth.reports.words import plural
+from draftworth.traces.proxy.answers import NO_IDS, NO_PROMPT_IDS
 from draftworth.traces.proxy.run import Proxy
 from draftworth.trials.progress import Progress, duration
 
 _EVERY_S = 10.0
+_MANY = 20
+_NOT_ASKED = (
+    "answers carry token ids only where the client asks for them; --ask-ids asks for them (of vLLM and SGLang; other "
+    "servers tell none)"
+)
 
 
 class Shown:
@@ -25,6 +32,8 @@ class Shown:
         self._progress.line(
             f"{proxy.url} passes on to {scheme}://{plan.upstream.authority}, recording to {plan.out}; Ctrl-C ends"
         )
+        if _needs_asking(proxy):
+            self._progress.line(_NOT_ASKED)
         self._began = time.monotonic()
 
     def tick(self, proxy: Proxy) -> None:
@@ -33,7 +42,10 @@ class Shown:
         if recording.stopped is not None:
             self._once(f"recording stopped: {recording.stopped}; traffic is passed on")
         elif recording.finished and not plan.ends and proxy.ending is None:
-            self._once(f"the recording is complete: {plan.out}; traffic is passed on, Ctrl-C ends")
+            said = f"complete: {plan.out}" if recording.rows else "over, and nothing was recorded"
+            self._once(f"the recording is {said}; traffic is passed on, Ctrl-C ends")
+        if not recording.rows and _without_ids(proxy) >= _MANY:
+            self._once(f"the first {_MANY} answers had no token ids: nothing is recorded so far{_advice(proxy)}")
         if proxy.ending is not None:
             self._once("ending: no new connections, running streams go on for up to " + duration(plan.drain_s))
         now = time.monotonic()
@@ -72,10 +84,12 @@ def summary(proxy: Proxy) -> list[str]:
     """Return the lines for a person, once it has ended."""
     told, plan = proxy.recording, proxy.plan
     lines = [
-        f"{plan.out}: {told.rows:,} rows of {told.recorded:,} requests",
+        f"{plan.out}: {plural(told.rows, 'row')} of {plural(told.recorded, 'request')}",
         f"{told.prompt_tokens:,} prompt and {told.output_tokens:,} output tokens",
-        f"{told.seen:,} completion requests were seen",
     ]
+    if not told.rows:
+        lines = [f"nothing was recorded: there is no {plan.out}{_advice(proxy) if _without_ids(proxy) else ''}"]
+    lines.append(f"{plural(told.seen, 'completion request was', 'completion requests were')} seen")
     if told.sampled_out:
         lines.append(f"{told.sampled_out:,} not in the sample (--sample {plan.sample:g})")
     if told.cut:
@@ -94,6 +108,20 @@ def summary(proxy: Proxy) -> list[str]:
     if proxy.cut_off:
         lines.append(f"{proxy.cut_off:,} connections were still under way at the end and were cut off")
     return lines
+
+
+def _needs_asking(proxy: Proxy) -> bool:
+    """Whether only answers whose clients ask for ids can be recorded."""
+    return proxy.plan.asked is None and proxy.plan.tokenizer is None
+
+
+def _without_ids(proxy: Proxy) -> int:
+    left = proxy.recording.left_out
+    return left.get(NO_IDS, 0) + left.get(NO_PROMPT_IDS, 0)
+
+
+def _advice(proxy: Proxy) -> str:
+    return "; clients do not ask for token ids: record again with --ask-ids" if _needs_asking(proxy) else ""
 
 
 def document(proxy: Proxy, seconds: float) -> dict[str, Any]:
