@@ -103,12 +103,18 @@ def test_redact_says_what_it_did(tmp_path: Path, capsys: pytest.CaptureFixture[s
     ],
 )
 def test_what_cannot_be_done_is_one_line(
-    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     code, out, err = call(capsys, *arguments)
     assert (code, out) == (1, "")
     assert says in err
     assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def trial(folder: Path, *, arms: tuple[str, ...] = ("baseline", "ngram")) -> Path:
