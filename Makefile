@@ -59,6 +59,9 @@ bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python benchmarks/client_overhead.py
 	$(BIN)/python benchmarks/interval_coverage.py
 	$(BIN)/python benchmarks/log_reading.py
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/prediction_case.py
+	$(BIN)/python -m benchmarks.prediction
 
 clean: ## remove what make made here (engines and trials are kept)
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -82,6 +82,8 @@ def keep(source: Path, name: str) -> None:
 
 def runs() -> list[Run]:
     """Return what every run that is kept gives."""
+    if not DATA.is_dir():
+        raise SystemExit(f"{DATA} has no runs: keep one with --keep")
     found = []
     for folder in sorted(path for path in DATA.iterdir() if path.is_dir()):
         trials = sorted(path.parent for path in folder.glob("*/trial.json"))
