@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from draftworth.costs.file import load_costs
@@ -50,8 +51,8 @@ KEPT = (
     "prompt_token_ids",
     "token_ids",
 )
-LEAST_CELLS = 60
-"""Fewest cells for which the pooled error is quoted as the tool's."""
+VOCABULARY = 1 << 18
+"""Ids are below this."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,27 @@ class Run:
 
 
 def keep(source: Path, name: str) -> None:
-    """Copy a wave's record without texts into benchmarks/data/prediction/<name>/."""
+    """Copy a wave's record without texts into benchmarks/data/prediction/<name>/.
+
+    Token ids are permuted, the same in all trials of the run: a replay compares ids and nothing else, and the prompts
+    are others' texts.
+    """
     to = DATA / name
     to.mkdir(parents=True, exist_ok=True)
+    other = np.random.default_rng().permutation(VOCABULARY).astype(np.int32)
     for file in source.glob("costs-*.json"):
         shutil.copy(file, to / file.name)
     for record in sorted(source.glob("*/trials/*/trial.json")):
         folder = to / record.parents[2].name
         folder.mkdir(exist_ok=True)
-        shutil.copy(record, folder / "trial.json")
+        told = json.loads(record.read_text(encoding="utf-8"))
+        told["config"]["workload"]["source"] = Path(told["config"]["workload"]["source"]).name
+        (folder / "trial.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
         table = pq.read_table(record.with_name("requests.parquet"))
+        for column in ("prompt_token_ids", "token_ids"):
+            lists = table.column(column).combine_chunks()
+            ids = pa.ListArray.from_arrays(lists.offsets, pa.array(other[lists.values.to_numpy()]))
+            table = table.set_column(table.column_names.index(column), column, ids)
         pq.write_table(
             table.select([one for one in KEPT if one in table.column_names]),
             folder / "requests.parquet",

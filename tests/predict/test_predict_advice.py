@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import prediction_case
+from benchmarks import prediction, prediction_case
 from draftworth.drafters import drafter
 from draftworth.drafters.base import Setting
 from draftworth.predict.advice import reloads, verdict
 from draftworth.predict.base import Limit, Parts, Predicted, Range
 from draftworth.predict.implied import geometric, implied, length_of
 from draftworth.predict.schedule import per_batch_size, ranges
+from draftworth.predict.speculation import mode_arms
 
 
 def told(
@@ -133,6 +134,13 @@ def test_arguments_are_what_the_engine_takes(name: str, setting: Setting, words:
     assert " ".join(drafter(name).arguments(setting)) == words
 
 
+def test_arms_that_measure_the_mode_are_those_the_engine_has() -> None:
+    assert list(mode_arms(drafter("vllm-ngram-v1"))) == ["null-draft", "synthetic-5"]
+    assert list(mode_arms(drafter("vllm-ngram-v1"), "cpu")) == ["null-draft"], "vLLM refuses synthetic on a CPU"
+    assert list(mode_arms(drafter("vllm-ngram-v2"))) == ["synthetic-5"], "it drafts in every step"
+    assert mode_arms(drafter("sglang-ngram")) == {}
+
+
 def test_k_by_batch_size_is_vllms_table() -> None:
     speeds = {(5, 1): 1.5, (1, 1): 1.2, (5, 4): 0.9, (1, 4): 1.1, (5, 16): 0.5, (1, 16): 0.55}
     table = per_batch_size([told(k, load, speed, idle=0.9) for (k, load), speed in speeds.items()])
@@ -199,3 +207,9 @@ def test_the_case_in_the_docs_is_what_its_script_makes() -> None:
     assert stairs[5] == pytest.approx(22.8 / 11.5), "a step of 6 tokens runs as 8"
     # Coding, k = 5: 62.6 against 46.4 tokens a second.
     assert prediction_case.rows()[0].told[0].if_mode[-1] == pytest.approx(46.4 / 62.6)
+
+
+def test_the_error_in_the_docs_is_what_its_script_makes() -> None:
+    page = prediction.PAGE.read_text(encoding="utf-8")
+    block = page.split(prediction.BEGIN)[1].split(prediction.END)[0].strip().splitlines()
+    assert block == prediction.table(prediction.runs())

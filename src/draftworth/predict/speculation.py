@@ -33,9 +33,10 @@ def method_of(drafter: Drafter) -> tuple[str, str | None]:
     return _VLLM.get(drafter.name, (drafter.name.partition("-")[2], None))
 
 
-def mode_arms(drafter: Drafter) -> dict[str, tuple[str, ...]]:
+def mode_arms(drafter: Drafter, machine: str = "") -> dict[str, tuple[str, ...]]:
     """Return arms that measure a drafter's engine mode, by name; empty where no release is known to have any.
 
+    vLLM 0.32 on a CPU refuses synthetic acceptance ("not supported with CPU sampling").
     vLLM's synthetic acceptance is documented in its docs/features/speculative_decoding; an n-gram of 60 tokens is next
     to never found again.
     """
@@ -48,7 +49,11 @@ def mode_arms(drafter: Drafter) -> dict[str, tuple[str, ...]]:
     arms: dict[str, dict[str, object]] = {f"synthetic-{k}": {**base, **lookup, **synthetic}}
     if method == "ngram" and not drafter.always_verifies:
         arms = {"null-draft": {**base, "prompt_lookup_min": 60, "prompt_lookup_max": 60}, **arms}
-    return {name: ("--speculative-config", json.dumps(config)) for name, config in arms.items()}
+    return {
+        name: ("--speculative-config", json.dumps(config))
+        for name, config in arms.items()
+        if not (machine.startswith("cpu") and "rejection_sample_method" in config)
+    }
 
 
 def default_drafter(engine: str | None, version: str | None, runner: str | None) -> str:

@@ -113,7 +113,7 @@ def predicted(
         settings=tuple(settings),
         verdict=answer if known else MODE_UNKNOWN + answer,
         reloads=reloads(settings, drafter, costs.reload_s),
-        mode_arms={} if any(mode.method == method[0] for mode in costs.modes) else mode_arms(drafter),
+        mode_arms={} if any(mode.method == method[0] for mode in costs.modes) else mode_arms(drafter, costs.machine),
         per_batch_size=per_batch_size(settings) if method[0] == "ngram" and drafter.engine == "vllm" else None,
         heads=tuple(heads),
         left_out=tuple(
