@@ -141,6 +141,7 @@ def test_the_verb_checks_trials(trial: Path, tmp_path: Path) -> None:
         (("TRIAL", "--costs", "COSTS", "--draft-share", "2"), "--draft-share"),
         (("TRIAL", "--costs", "COSTS", "--speculation", "a=1"), "--speculation goes with --check"),
         (("TRIAL", "--costs", "COSTS", "--check", "TRIAL"), "--check takes the traffic from the trials"),
+        (("PLAIN", "--costs", "COSTS", "--arm", "ngram-3"), "--arm"),
         (("--check", "nowhere"), "nowhere"),
         (("--check", "TRIAL", "--speculation", "ngram-5"), "--speculation: must be like"),
         (("TRIAL", "--costs", "TRIAL"), "costs file"),
@@ -151,7 +152,9 @@ def test_bad_input_is_one_line(trial: Path, tmp_path: Path, words: tuple[str, ..
     file, empty = tmp_path / "costs.json", tmp_path / "empty.json"
     save_costs(costs(), file)
     save_costs(Costs(created="2026"), empty)
-    places = {"TRIAL": str(trial), "COSTS": str(file), "EMPTY": str(empty)}
+    plain = tmp_path / "t.jsonl"
+    plain.write_text('{"request_id": "a", "prompt_token_ids": [1, 2], "output_token_ids": [1, 2, 3]}\n')
+    places = {"TRIAL": str(trial), "COSTS": str(file), "EMPTY": str(empty), "PLAIN": str(plain)}
     home = {"DRAFTWORTH_HOME": str(trial.parent.parent)}
     done = run_cli("predict", *(places.get(word, word) for word in words), env=home)
     assert done.code == 1

@@ -10,6 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.settings import (
+    Longest,
+    MaxModelLen,
+    More,
+    MostDrafted,
+    OneArm,
+    OneModel,
+    Shortest,
+    TokenizerFile,
+    TraceFile,
+    Vocabulary,
+    check_has_arms,
+    chosen_drafter,
+    chosen_settings,
+    replay_progress,
+    whole_numbers,
+)
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
 from draftworth.errors import UsageError
 
@@ -27,9 +44,7 @@ _PROBE_S = 90.0
 
 
 def predict(
-    trace: Annotated[
-        Path | None, Parameter(help="A trace: Parquet, JSONL, a folder of them, or a trial's folder.")
-    ] = None,
+    trace: TraceFile = None,
     /,
     *,
     costs: Annotated[Path | None, Parameter(help="A costs file, as `draftworth probe` writes it.")] = None,
@@ -42,13 +57,10 @@ def predict(
         str | None,
         Parameter(help="Which algorithm, see `draftworth replay --list`; default: the engine's own n-gram drafting."),
     ] = None,
-    k: Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")] = None,
-    min: Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")] = None,  # noqa: A002
-    max: Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")] = None,  # noqa: A002
-    set: Annotated[  # noqa: A002 - the word people know
-        list[str] | None,
-        Parameter(negative="", help="Another parameter by the engine's own name, `name=v1,v2`; may be repeated."),
-    ] = None,
+    k: MostDrafted = None,
+    min: Shortest = None,  # noqa: A002
+    max: Longest = None,  # noqa: A002
+    set: More = None,  # noqa: A002 - the word people know
     grid: Annotated[
         bool, Parameter(negative="", help="The settings worth trying; the default where none are named.")
     ] = False,
@@ -56,7 +68,7 @@ def predict(
     context: Annotated[
         int | None, Parameter(help="Tokens of a request in the KV cache; default: the trace's, half-way an answer.")
     ] = None,
-    max_model_len: Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")] = None,
+    max_model_len: MaxModelLen = None,
     model_config: Annotated[
         Path | None,
         Parameter(help="The model's config.json or folder: its experts and KV cache, beyond what was probed."),
@@ -67,14 +79,10 @@ def predict(
     draft_share: Annotated[
         float, Parameter(help="With --heads: time of drafting one token over a step of the baseline.")
     ] = 0.05,
-    tokenizer: Annotated[
-        Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")
-    ] = None,
-    model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
-    arm: Annotated[
-        str | None, Parameter(help="Of a trial's folder: this arm's answers; default: the baseline's.")
-    ] = None,
-    vocabulary: Annotated[int | None, Parameter(help="Leave out requests with ids at or above this.")] = None,
+    tokenizer: TokenizerFile = None,
+    model: OneModel = None,
+    arm: OneArm = None,
+    vocabulary: Vocabulary = None,
     check: Annotated[
         list[Path] | None,
         Parameter(
@@ -101,8 +109,6 @@ def predict(
     Exits 0 when predicted, 1 for wrong input; with --url also 2 where the server is busy or speculates, 6 where nothing
     could be measured.
     """
-    from draftworth.cli.settings import chosen_drafter, chosen_settings, whole_numbers  # noqa: PLC0415 - lazy
-
     if check:
         if trace is not None or url is not None:
             raise UsageError("--check takes the traffic from the trials: leave out the trace and --url")
@@ -129,6 +135,8 @@ def predict(
 
     shape = None if model_config is None else read_shape(model_config)
     opened = open_trace(trace, tokenizer=tokenizer, model=model, arm=arm, vocabulary=vocabulary)
+    if arm is not None:
+        check_has_arms(opened)
     access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
     server = None if url is None else subject(url, access=access, log=log)
     known = load_costs(costs or Path()) if server is None else _before(server)
@@ -186,7 +194,6 @@ def _replayed(
     opened: "Trace", drafter: "Drafter", settings: Sequence["Setting"], loads: Sequence[int], limits: "Limits"
 ) -> "dict[int, tuple[Replayed, list[Requests]]]":
     """Replay once for all loads, or once for each where requests share what was learned."""
-    from draftworth.cli.settings import replay_progress  # noqa: PLC0415 - lazy
     from draftworth.predict.requests import replay_requests  # noqa: PLC0415 - lazy
 
     found: dict[int, tuple[Replayed, list[Requests]]] = {}

@@ -9,6 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.settings import (
+    Longest,
+    MaxModelLen,
+    More,
+    MostDrafted,
+    OneArm,
+    OneModel,
+    Shortest,
+    TokenizerFile,
+    TraceFile,
+    Vocabulary,
+    check_has_arms,
+    chosen_drafter,
+    chosen_settings,
+    replay_progress,
+)
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,32 +32,23 @@ if TYPE_CHECKING:
 
 
 def replay(
-    trace: Annotated[
-        Path | None, Parameter(help="A trace: Parquet, JSONL, a folder of them, or a trial's folder.")
-    ] = None,
+    trace: TraceFile = None,
     /,
     *,
     drafter: Annotated[str | None, Parameter(help="Which algorithm; --list names them.")] = None,
-    k: Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")] = None,
-    min: Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")] = None,  # noqa: A002
-    max: Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")] = None,  # noqa: A002
-    set: Annotated[  # noqa: A002 - the word people know
-        list[str] | None,
-        Parameter(negative="", help="Another parameter by the engine's own name, `name=v1,v2`; may be repeated."),
-    ] = None,
+    k: MostDrafted = None,
+    min: Shortest = None,  # noqa: A002
+    max: Longest = None,  # noqa: A002
+    set: More = None,  # noqa: A002 - the word people know
     grid: Annotated[bool, Parameter(negative="", help="The settings worth trying, instead of naming any.")] = False,
     concurrency: Annotated[
         int, Parameter(help="Requests decoded at a time; matters where requests share what was learned.")
     ] = 1,
-    max_model_len: Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")] = None,
-    vocabulary: Annotated[int | None, Parameter(help="Leave out requests with ids at or above this.")] = None,
-    tokenizer: Annotated[
-        Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")
-    ] = None,
-    model: Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")] = None,
-    arm: Annotated[
-        str | None, Parameter(help="Of a trial's folder: this arm's answers; default: the baseline's.")
-    ] = None,
+    max_model_len: MaxModelLen = None,
+    vocabulary: Vocabulary = None,
+    tokenizer: TokenizerFile = None,
+    model: OneModel = None,
+    arm: OneArm = None,
     category: Annotated[
         list[str] | None, Parameter(negative="", help="Only these categories, e.g. coding,math; may be repeated.")
     ] = None,
@@ -58,8 +65,6 @@ def replay(
 
     Exits 0 when replayed, 1 for wrong input.
     """
-    from draftworth.cli.settings import chosen_drafter, chosen_settings  # noqa: PLC0415 - lazy
-
     if list:
         return _list(as_json=as_json)
     if trace is None:
@@ -107,7 +112,6 @@ def _replay(
     top: int,
     as_json: bool,
 ) -> int:
-    from draftworth.cli.settings import has_arms, replay_progress  # noqa: PLC0415 - lazy
     from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
     from draftworth.drafters.remarks import remarks  # noqa: PLC0415 - lazy
     from draftworth.drafters.replay import replay as replay_trace  # noqa: PLC0415 - lazy
@@ -118,7 +122,7 @@ def _replay(
     limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary)
     whole = open_trace(path, tokenizer=tokenizer, model=model, arm=arm)
     if arm is not None:
-        has_arms(whole)
+        check_has_arms(whole)
     some = OfCategories(whole, categories) if categories else None
     with replay_progress(whole.requests, len(settings)) as tell:
         replayed = replay_trace(some or whole, drafter, settings, limits, progress=tell)

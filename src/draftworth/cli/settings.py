@@ -1,17 +1,34 @@
-"""What verbs over a trace share: which drafter, which settings, and how far a replay is."""
+"""What verbs over a trace share: their options, which drafter, which settings, and how far a replay is."""
 
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
     from draftworth.drafters.base import Drafter, Setting
     from draftworth.traces.base import Trace
+
+TraceFile = Annotated[Path | None, Parameter(help="A trace: Parquet, JSONL, a folder of them, or a trial's folder.")]
+MostDrafted = Annotated[str | None, Parameter(help="Most tokens drafted a step, e.g. 1,2,3,5.")]
+Shortest = Annotated[str | None, Parameter(help="Shortest n-gram looked up, e.g. 2,3.")]
+Longest = Annotated[str | None, Parameter(help="Longest n-gram looked up, e.g. 4,5.")]
+More = Annotated[
+    list[str] | None,
+    Parameter(negative="", help="Another parameter by the engine's own name, `name=v1,v2`; may be repeated."),
+]
+MaxModelLen = Annotated[int | None, Parameter(help="The server's longest context; default: no bound.")]
+Vocabulary = Annotated[int | None, Parameter(help="Leave out requests with ids at or above this.")]
+TokenizerFile = Annotated[Path | None, Parameter(help="Of a trace of text: the model's folder or tokenizer.json.")]
+OneModel = Annotated[str | None, Parameter(help="Of a trace of several models: only this one's requests.")]
+OneArm = Annotated[str | None, Parameter(help="Of a trial's folder: this arm's answers; default: the baseline's.")]
 
 _MOST = 1_000_000
 """Beyond any draft or n-gram; what is larger is a typing error."""
@@ -54,7 +71,7 @@ def chosen_settings(
         raise UsageError(f"{typed}: {error}" if typed else str(error)) from None
 
 
-def has_arms(trace: "Trace") -> None:
+def check_has_arms(trace: "Trace") -> None:
     """Check that a trace has arms to choose from.
 
     Raises:
