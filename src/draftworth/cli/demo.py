@@ -63,7 +63,7 @@ def demo(
     tell(f"The trial is described in {_relative(file)}, like one of your own.")
     code = run_and_print(file, as_json=False)
     print("These figures are of this CPU and a tiny model; they say nothing about your GPU. For your own service:")
-    print(f"  {program()} trace record URL --out traffic.parquet, then docs/predict.md (what would pay, before any reload)")
+    print(f"  {program()} trace record URL --out traffic.parquet, then docs/predict.md (predicts; no reload)")
     print(f"  {program()} trial schema --systemd > draftworth.toml, then docs/systemd.md (a systemd unit)")
     print(f"  {program()} trial schema > draftworth.toml, then docs/trials.md (a plain command)")
     return 0 if code == EXIT_INCONCLUSIVE else code
