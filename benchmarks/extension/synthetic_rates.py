@@ -4,7 +4,7 @@ from typing import Any
 
 
 class Rates:
-    """What the worker extension adds to vLLM's worker: other synthetic rates, without a restart."""
+    """What the worker extension adds to vLLM's worker: other synthetic rates and lookups, without a restart."""
 
     model_runner: Any
 
@@ -21,3 +21,15 @@ class Rates:
         rates = self.model_runner.rejection_sampler.synthetic_conditional_rates
         rates.copy_(rates.new_tensor(conditional))
         return survival
+
+    def draftworth_window(self, low: int, high: int) -> list[int]:
+        """Let the n-gram drafter match other lengths (`v1/spec_decode/ngram_proposer.py` reads both in each step).
+
+        Args:
+            low: prompt_lookup_min; 60 finds next to nothing, so that nothing is drafted.
+            high: prompt_lookup_max.
+        """
+        drafter = self.model_runner.drafter
+        before = [int(drafter.min_n), int(drafter.max_n)]
+        drafter.min_n, drafter.max_n = int(low), int(high)
+        return before

@@ -227,7 +227,9 @@ def test_what_cannot_be_told_is_said(tmp_path: Path) -> None:
     assert told[0] == "synthetic at 1: T of 6 tokens a step was not measured; probe it (--tokens 6)"
     told.clear()
     assert modes_from_trial(folder, [point(1, 6, 20.0)], explain=told)[0] == []
-    assert told[0].startswith("synthetic at 1: 60% of its steps draft nothing, and no null-draft arm of ngram tells")
+    assert told[0].startswith(
+        "synthetic at 1: 60% of its requests' steps draft nothing, and no null-draft arm of ngram tells"
+    )
 
 
 def test_a_real_trial_with_a_real_drafter_gives_no_mode() -> None:

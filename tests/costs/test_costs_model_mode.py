@@ -25,9 +25,18 @@ CELLS = [
 ]
 
 
-def mode(batch: int, tokens: int, ms: float, base: float, *, method: str = "ngram", runner: str = "V1") -> EngineMode:
+def mode(
+    batch: int,
+    tokens: int,
+    ms: float,
+    base: float,
+    *,
+    method: str = "ngram",
+    runner: str = "V1",
+    mixed: bool = False,
+) -> EngineMode:
     return EngineMode(
-        kind="idle" if tokens == 1 else "drafting",
+        kind="idle" if tokens == 1 else "mixed" if mixed else "drafting",
         method=method,
         runner=runner,
         batch=batch,
@@ -178,9 +187,11 @@ def test_additive_is_the_form_that_tells_held_out_cells_best() -> None:
 
 def test_k_5_is_told_from_null_draft_and_k_3() -> None:
     # One H200, in process. Modes: idle steps, and k = 3 at 1, 2 and 4 streams; judged: steps of the k = 5 arms, whose
-    # requests draft 5 tokens with chance c, else none. Drafting modes are benchmarks/mode_form.py's.
+    # requests draft 5 tokens with chance c, else none. Those of k = 3 (c = 0.76, 0.73, 0.70; 8.25, 11.94, 15.56 ms a
+    # step) are solved for by hand: all of a batch draft with chance c^B, and F is half of the smaller mode.
     modes = [mode(1, 1, 4.17, 3.887), mode(2, 1, 2.96, 4.878), mode(4, 1, 3.21, 6.32)]
-    modes += [mode(1, 4, 1.99, 6.32), mode(2, 4, 3.29, 8.968), mode(4, 4, 3.68, 11.93)]
+    modes += [mode(1, 4, 1.99, 6.32), mode(2, 4, 2.58, 8.968), mode(4, 4, 2.03, 11.93)]
+    modes += [mode(2, 4, 4.25, 8.968, mixed=True), mode(4, 4, 4.22, 11.93, mixed=True)]
     fitted = model(*modes)
     for batch, coverage, ms in ((1, 0.73, 10.83), (2, 0.71, 13.88), (4, 0.70, 16.99)):
         found = fitted.expected(np.array([1 - coverage, 0, 0, 0, 0, coverage]), batch, 384, method=("ngram", "V1"))
@@ -192,3 +203,22 @@ def test_an_idle_mode_between_two_measured_ones_lies_in_the_interval() -> None:
     found = model(mode(1, 1, 4.17, 3.887), mode(4, 1, 3.21, 6.32)).speculating([1, 1], 384, method="ngram", runner="V1")
     assert found.low <= 7.84 <= found.high
     assert found.ms == pytest.approx(7.84, rel=0.12)
+
+
+def test_suffix_takes_the_measured_mode_of_n_gram_on_the_same_runner_widened() -> None:
+    fitted = model(mode(1, 1, 4.17, 3.887), mode(1, 4, 1.99, 6.32))
+    own = fitted.speculating([4], 384, method="ngram", runner="V1", longest=4)
+    other = fitted.speculating([4], 384, method="suffix", runner="V1", longest=4)
+    assert other.ms == pytest.approx(own.ms)
+    assert other.low < own.low < own.high < other.high
+    assert any("that of ngram, widened" in reason for reason in other.why)
+    assert not other.measured
+    assert fitted.knows(("suffix", "V1"))
+
+
+def test_a_draft_model_takes_nothing_of_n_gram() -> None:
+    fitted = model(mode(1, 1, 4.17, 3.887))
+    assert not fitted.knows(("eagle3", "V1"))
+    with pytest.raises(UsageError, match="nothing is known of what eagle3 adds"):
+        fitted.speculating([4], 384, method="eagle3", runner="V1")
+    assert not fitted.knows(("suffix", "V2"))

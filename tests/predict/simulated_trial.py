@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 T = {1: 10.0, 2: 12.0, 4: 15.0, 8: 21.0}
 """T of a step: that of the next captured size; ms."""
-IDLE, DRAFTING = 2.0, 4.5
-"""Engine mode of steps that draft nothing and of steps that do; ms."""
+IDLE, DRAFTING, MIXED = 2.0, 4.5, 5.5
+"""Engine mode of steps that draft nothing, as much as they may, and less: 1 ms each has, 1 ms for a graph in pieces and
+3.5 ms for rejection sampling (`draftworth.costs.graphs`)."""
 
 
 def ngram(k: int, low: int, high: int, **more: object) -> dict[str, Any]:
@@ -74,10 +75,10 @@ def texts(requests: int, seed: int = 0, *, mixed: bool = False) -> list[tuple[li
     return found
 
 
-def step_ms(step: Step, *, speculates: bool) -> float:
-    """Return what a step costs."""
+def step_ms(step: Step, k: int | None) -> float:
+    """Return what a step costs; k is None without speculation."""
     base = T[min(size for size in T if size >= 1 + step.drafted)]
-    return base + (0 if not speculates else DRAFTING if step.drafted else IDLE)
+    return base + (0 if k is None else IDLE if not step.drafted else DRAFTING if step.drafted == k else MIXED)
 
 
 class Server:
@@ -196,13 +197,14 @@ def simulated(
     rows: list[dict[str, Any]] = []
     for block, name in enumerate([*names, *names[:1] * (legs - 1)], 1):
         config, server = arms[name], Server(arms[name])
+        k = None if config is None else int(config["num_speculative_tokens"])
         for label, most in (points or {"": 10**6}).items():
             # Another arm is asked in another order: what it learned is its own.
             order = range(requests) if config is None else reversed(range(requests))
             for number in order:
                 prompt, output = some[number][0], some[number][1][:most]
                 steps = server.steps(prompt, output)
-                ms = sum(step_ms(step, speculates=config is not None) for step in steps)
+                ms = sum(step_ms(step, k) for step in steps)
                 tallies[name].add(steps)
                 rows.append(
                     {

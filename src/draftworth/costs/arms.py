@@ -9,17 +9,20 @@ draft and those that do not:
 
     S = E[T] + (1 - q) M0 + q M1
 
-which gives M1. An arm with a real drafter is never used: its speed is what predictions are judged on.
+which gives M1. Where CUDA graphs tell steps in which all requests draft from mixed ones (`costs.graphs`), the last term
+is of both kinds, and the solution has what they may share in its interval. An arm with a real drafter is never used:
+its speed is what predictions are judged on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from draftworth.costs.arm_rows import Place, Sums, places_of
 from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
+from draftworth.costs.graphs import SHARES, in_pieces, solve
 from draftworth.costs.model import FittedModel
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
@@ -168,7 +171,7 @@ def _drafting(
     alone = steps.expected(np.ones(1), place.batch, place.context)
     verify = (mixed.ms - (1 - drafts) * alone.ms) / drafts
     idle = 0.0
-    if drafts < _ALWAYS:
+    if drafts < _ALWAYS or in_pieces(place.arm.runner, steps.costs.graph_sizes):
         found = [
             one
             for one in modes
@@ -177,32 +180,45 @@ def _drafting(
         ]
         if not found:
             told.append(
-                f"{name} at {place.batch}: {1 - drafts:.0%} of its steps draft nothing, and no null-draft arm of "
-                f"{place.method} tells what those cost"
+                f"{name} at {place.batch}: {1 - coverage:.0%} of its requests' steps draft nothing, and no null-draft "
+                f"arm of {place.method} tells what those cost"
             )
             return
         idle = found[0].ms
     step, base = place.sums.tpot * per_token, plain.sums.tpot
-    ms = (step - mixed.ms - (1 - drafts) * idle) / drafts
     low, high = _interval(place.sums, plain.sums, per_token, less=1 - drafts)
-    spread = (mixed.high - mixed.low) / 2 / drafts
+    spread = (mixed.high - mixed.low) / 2
     centre = step - (1 - drafts) * base
-    below, above = max(0.0, centre - low) / drafts, max(0.0, high - centre) / drafts
-    yield EngineMode(
-        kind="drafting",
-        method=place.method,
-        runner=place.arm.runner,
-        batch=place.batch,
-        tokens=n,
-        mean_tokens=1 + length if 1 + length < n else None,
-        context=place.context,
-        ms=ms,
-        low=ms - float(np.hypot(below, spread)),
-        high=ms + float(np.hypot(above, spread)),
-        step_ms=verify + ms,
-        base_ms=verify,
-        source=f"trial {trial}, arm {name}",
-    )
+    below, above = np.hypot(max(0.0, centre - low), spread), np.hypot(max(0.0, high - centre), spread)
+    both = step - mixed.ms - (1 - drafts) * idle
+    found_modes: dict[Literal["drafting", "mixed"], tuple[float, float, float]]
+    uniform = float(lengths[n - 1]) ** place.batch if len(lengths) == n else 0.0
+    if in_pieces(place.arm.runner, steps.costs.graph_sizes) and uniform < drafts * _ALWAYS:
+        ends = (both - below, both, both + above)
+        solved = np.array([[solve(one, idle, uniform, drafts - uniform, free) for free in SHARES] for one in ends])
+        every, some = solved[..., 0], solved[..., 1]
+        found_modes = {
+            "drafting": (float(every[1, 1]), float(every.min()), float(every.max())),
+            "mixed": (float(some[1, 1]), float(some.min()), float(some.max())),
+        }
+    else:
+        found_modes = {"drafting": (both / drafts, float(both - below) / drafts, float(both + above) / drafts)}
+    for kind, (ms, least, most) in found_modes.items():
+        yield EngineMode(
+            kind=kind,
+            method=place.method,
+            runner=place.arm.runner,
+            batch=place.batch,
+            tokens=n,
+            mean_tokens=1 + length if 1 + length < n else None,
+            context=place.context,
+            ms=ms,
+            low=least,
+            high=most,
+            step_ms=verify + ms,
+            base_ms=verify,
+            source=f"trial {trial}, arm {name}",
+        )
 
 
 def draft_shares(steps: int, drafting_steps: int, drafted: int, k: int | None = None) -> "NDArray[np.float64]":

@@ -2,7 +2,8 @@
 
 T(B, n) is the milliseconds of a step in which B requests carry n tokens each; a step whose requests carry different
 numbers of tokens is a composition. Speculation adds an engine mode to every step: M0 to steps that draft nothing, M1 to
-drafting steps (docs/costs.md). Every figure keeps its interval and its source; what was not measured is not there.
+drafting steps, and on some engines MX to steps in which only some requests draft (docs/costs.md). Every figure keeps
+its interval and its source; what was not measured is not there.
 """
 
 from collections.abc import Sequence
@@ -57,8 +58,10 @@ class Prefill(Frozen):
 class EngineMode(Frozen):
     """What switching speculation on adds to a step, measured beside a baseline of the same run."""
 
-    kind: Literal["idle", "drafting"]
-    """`idle`: M0, a step that drafts nothing; `drafting`: M1, a step that verifies drafts, beyond T of its tokens."""
+    kind: Literal["idle", "drafting", "mixed"]
+    """`idle`: M0, a step that drafts nothing; `drafting`: M1, a step that verifies drafts, beyond T of its tokens;
+    `mixed`: where CUDA graphs tell them apart (`costs.graphs`), MX, a step in which not every request drafts as many
+    tokens as it may, and `drafting` is one in which all do."""
     method: str
     """The speculative method: `ngram`, `suffix`, `eagle3`, …"""
     runner: str | None = None

@@ -3,8 +3,9 @@
 The form is additive, T + M. `benchmarks/mode_form.py` compares it with a floor max(H, T), a floor with a constant, a
 ratio and a constant step, each judged on cells it was not fitted to: docs/costs-model.md has the figures. M belongs to
 a batch size and to the longest draft, whatever number of requests drafts in one step: that is how it is solved for, out
-of the mixture of an arm's steps. Elsewhere it is interpolated, between lengths of this batch or else over the tokens of
-a step in which all draft, and the interval reaches to what the ratio form says, the best of the others on one run.
+of the mixture of an arm's steps. Where CUDA graphs tell mixed steps from those in which all draft (`costs.graphs`),
+each have an M of their own. Elsewhere it is interpolated, between lengths of this batch or else over the tokens of a
+step in which all draft, and the interval reaches to what the ratio form says, the best of the others on one run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +17,20 @@ from numpy.typing import NDArray
 
 from draftworth.costs.base import Costs, EngineMode
 from draftworth.costs.curve import Band, Ints
+from draftworth.costs.graphs import in_pieces, mixed_mode
 from draftworth.errors import UsageError
 
 CARRIED = (0.6, 1.4)
 """Ends of what is carried to another size, times M: 95 % of the spread of M over nine sizes of one server (20 % sd)."""
 OTHER_KIND = (0.5, 2.0)
 """A mode of the other kind of step stands in with its lower end and its upper end times these."""
+ON_THE_HOST = frozenset({"ngram", "suffix"})
+"""Methods that draft on the host and switch the same off on one runner (asynchronous scheduling, graphs): what the mode
+of one was stands in for another's, widened as that of the other kind of step is. Their own time is microseconds."""
 
 
 Mask = NDArray[np.bool_]
-Kind = Literal["idle", "drafting"]
-KINDS: tuple[Kind, Kind] = "idle", "drafting"
+Kind = Literal["idle", "drafting", "mixed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,14 @@ class Lookup(Protocol):
     """The library of measured modes, as `draftworth.costs.library.lookup`."""
 
     def __call__(
-        self, *, engine: str | None, version: str | None, runner: str | None, method: str, base_ms: float, kind: Kind
+        self,
+        *,
+        engine: str | None,
+        version: str | None,
+        runner: str | None,
+        method: str,
+        base_ms: float,
+        kind: Literal["idle", "drafting"],
     ) -> EngineMode | None:
         """Return what was measured on other servers, with a wide interval; None for nothing."""
         ...
@@ -66,57 +77,95 @@ def mode_band(
         UsageError: nothing is known, not even from the library.
     """
     drafts, runner = method
-    mine = [mode for mode in costs.modes if applies(mode, method)]
-    idle, drafting = ([mode for mode in mine if mode.kind == kind] for kind in ("idle", "drafting"))
-    none = tokens == batch
-    parts: list[tuple[Mask, Band]] = []
-    why: dict[Kind, str] = {}
-    kinds: tuple[tuple[Kind, list[EngineMode], list[EngineMode], Mask], ...] = (
-        ("idle", idle, drafting, none),
-        ("drafting", drafting, idle, ~none),
-    )
-    for name, own, other, where in kinds:
-        if not where.any():
-            continue
-        part = base.take(where)
-        if own:
-            band = _measured(own, batch, longest, part)
-            why[name] = f"engine mode of {name} steps: {_sources(own)}"
-        elif other:
-            band = _measured(other, batch, longest, part, widen=OTHER_KIND)
-            why[name] = f"engine mode of {name} steps: taken from the other kind of step, widened ({_sources(other)})"
-        else:
-            found = lookup(
-                engine=costs.engine,
-                version=costs.version,
-                runner=runner,
-                method=drafts,
-                base_ms=float(part.ms[0]),
-                kind=name,
-            )
-            if found is None:
-                raise UsageError(
-                    f"nothing is known of what {drafts} adds to a step of this engine: measure it with a null-draft arm"
-                    " and one of synthetic acceptance, and add them with `draftworth probe --add-trial TRIAL`"
-                )
-            band = _from_library(found, part)
-            why[name] = f"engine mode of {name} steps: {found.source}"
-        parts.append((where, band))
+    mine, borrowed = stand_in(costs, method)
+    own = {kind: [mode for mode in mine if mode.kind == kind] for kind in _KINDS}
     size = tokens.size
     whole = Band(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size, dtype=np.bool_))
-    for where, band in parts:
+    why: dict[Kind, str] = {}
+
+    def one(kind: Literal["idle", "drafting"], part: Band) -> tuple[Band, str]:
+        """Return M of one of the kinds that arms measure, of steps that cost `part` without it."""
+        other = own["drafting" if kind == "idle" else "idle"]
+        if own[kind]:
+            band = _measured(own[kind], batch, longest, part, widen=OTHER_KIND if borrowed else None)
+            return band, f"that of {borrowed}, widened ({_sources(own[kind])})" if borrowed else _sources(own[kind])
+        if other:
+            band = _measured(other, batch, longest, part, widen=OTHER_KIND)
+            return band, f"taken from the other kind of step, widened ({_sources(other)})"
+        found = lookup(
+            engine=costs.engine,
+            version=costs.version,
+            runner=runner,
+            method=drafts,
+            base_ms=float(part.ms[0]),
+            kind=kind,
+        )
+        if found is None:
+            raise UsageError(
+                f"nothing is known of what {drafts} adds to a step of this engine: measure it with a null-draft arm"
+                " and one of synthetic acceptance, and add them with `draftworth probe --add-trial TRIAL`"
+            )
+        return _from_library(found, part), found.source
+
+    for name, where in kinds(costs, method, batch=batch, longest=longest, tokens=tokens).items():
+        part = base.take(where)
+        if name != "mixed":
+            band, text = one(name, part)
+        elif own["mixed"]:
+            band = _measured(own["mixed"], batch, longest, part, widen=OTHER_KIND if borrowed else None)
+            text = f"that of {borrowed}, widened ({_sources(own['mixed'])})" if borrowed else _sources(own["mixed"])
+        else:
+            (idle, _), (drafting, text) = one("idle", part), one("drafting", part)
+            band, text = _mixed(idle, drafting), f"of both other kinds, as CUDA graphs run in pieces ({text})"
+        why[name] = f"engine mode of {name} steps: {text}"
         whole.ms[where], whole.low[where], whole.high[where] = band.ms, band.low, band.high
         whole.measured[where] = band.measured
     return ModeBand(whole, why)
 
 
+_KINDS: tuple[Kind, ...] = "idle", "drafting", "mixed"
+
+
+def kinds(costs: Costs, method: tuple[str, str | None], *, batch: int, longest: int, tokens: Ints) -> dict[Kind, Mask]:
+    """Return which of some steps are of which kind; only kinds of which there are any.
+
+    Args:
+        costs: of the server.
+        method: the speculative method, and vLLM's runner, None for any.
+        batch: requests in the step.
+        longest: tokens of a request that drafts as many as it may: k + 1.
+        tokens: of each step, at least `batch`.
+    """
+    idle = tokens == batch
+    all_draft = tokens == batch * longest if in_pieces(method[1], costs.graph_sizes) else ~idle
+    masks: dict[Kind, Mask] = {"idle": idle, "mixed": ~idle & ~all_draft, "drafting": ~idle & all_draft}
+    return {kind: mask for kind, mask in masks.items() if mask.any()}
+
+
+def _mixed(idle: Band, drafting: Band) -> Band:
+    low, high = mixed_mode(idle.low, drafting.low, 1.0), mixed_mode(idle.high, drafting.high, 0.0)
+    return Band(mixed_mode(idle.ms, drafting.ms), low, high, np.zeros_like(idle.measured))
+
+
 def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:
     """Whether anything is known of what a method adds to a step, measured or from the library."""
     drafts, runner = method
-    if any(applies(mode, method) for mode in costs.modes):
+    if stand_in(costs, method)[0]:
         return True
     found = lookup(engine=costs.engine, version=costs.version, runner=runner, method=drafts, base_ms=1.0, kind="idle")
     return found is not None
+
+
+def stand_in(costs: Costs, method: tuple[str, str | None]) -> tuple[list[EngineMode], str | None]:
+    """Return the modes that tell a method's, and of which other method they are; None where they are its own."""
+    mine = [mode for mode in costs.modes if applies(mode, method)]
+    if mine or method[0] not in ON_THE_HOST:
+        return mine, None
+    for other in sorted(ON_THE_HOST - {method[0]}):
+        found = [mode for mode in costs.modes if applies(mode, (other, method[1]))]
+        if found:
+            return found, other
+    return [], None
 
 
 def applies(mode: EngineMode, method: tuple[str, str | None]) -> bool:

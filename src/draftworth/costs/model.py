@@ -18,7 +18,7 @@ from draftworth.costs.curve import Band, Ints
 from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
 from draftworth.costs.kv import near
-from draftworth.costs.mode import KINDS, Kind, ModeBand, applies, known, mode_band
+from draftworth.costs.mode import Kind, Mask, ModeBand, applies, kinds, known, mode_band
 from draftworth.costs.paper.config import ModelShape
 from draftworth.costs.steps import Steps
 from draftworth.errors import UsageError
@@ -70,7 +70,7 @@ class FittedModel:
         """
         batch, total = _checked(tokens)
         at = total - batch
-        band, why = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
+        band, why, _ = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
         return _one(band, 0, (self.steps.why(batch, at + batch), *why.values()))
 
     def expected(
@@ -134,17 +134,19 @@ class FittedModel:
         for row, drafted in enumerate(own):
             given[row, np.searchsorted(totals, batch + drafted + others)] = share
         why: Mapping[Kind, str] = {}
+        where: Mapping[Kind, Mask] = {}
         if method is None:
             band = self.steps.table(batch, int(totals[-1]), context).take(totals - batch)
         else:
-            band, why = self._with_mode((batch, len(lengths)), totals, context, method)
+            band, why, where = self._with_mode((batch, len(lengths)), totals, context, method)
         chosen = np.asarray(lengths, dtype=np.float64)[own]
-        return _Mixed(self.steps, batch, totals, given, chosen / chosen.sum() if chosen.any() else chosen, band, why)
+        share_of = chosen / chosen.sum() if chosen.any() else chosen
+        return _Mixed(self.steps, batch, totals, given, share_of, band, why, where)
 
     def _with_mode(
         self, place: tuple[int, int], totals: Ints, context: int, method: tuple[str, str | None]
-    ) -> tuple[Band, Mapping[Kind, str]]:
-        """Return steps with speculation on, of these tokens (ascending, all at least the batch).
+    ) -> tuple[Band, Mapping[Kind, str], Mapping[Kind, Mask]]:
+        """Return steps with speculation on, of these tokens (ascending, all at least the batch), why, and their kinds.
 
         Args:
             place: requests in the step, and tokens of one that drafts as many as it may.
@@ -162,9 +164,11 @@ class FittedModel:
         mode: ModeBand = mode_band(costs, method, batch=batch, longest=longest, tokens=totals, base=base, lookup=lookup)
         whole = base.plus(mode.band)
         floor = base.ms / 10  # an interval of milliseconds never reaches nothing
-        idle, drafting = (self._measured_at(method, kind, batch, context) for kind in KINDS)
-        there = np.where(totals == batch, idle, drafting)
-        return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there), mode.why
+        there = np.zeros(totals.size, dtype=np.bool_)
+        found = kinds(costs, method, batch=batch, longest=longest, tokens=totals)
+        for kind, where in found.items():
+            there[where] = self._measured_at(method, kind, batch, context)
+        return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there), mode.why, found
 
     def _measured_at(self, method: tuple[str, str | None], kind: Kind, batch: int, context: int) -> bool:
         """Whether modes of a batch were measured at a context, as far as files tell."""
@@ -212,6 +216,7 @@ class _Mixed:
         own: [m], chance that it does.
         band: of each of the steps.
         why: where their engine mode comes from.
+        where: [n] of each kind of them.
     """
 
     steps: Steps
@@ -221,21 +226,18 @@ class _Mixed:
     own: NDArray[np.float64]
     band: Band
     why: Mapping[Kind, str]
+    where: Mapping[Kind, Mask]
 
     def at(self, weights: NDArray[np.float64]) -> Estimate:
         """Return the mean by these weights [n]."""
         band, there = self.band, weights > 0
-        kinds: dict[Kind, bool] = {
-            "idle": bool(there[self.totals == self.batch].any()),
-            "drafting": bool(there[self.totals > self.batch].any()),
-        }
         return Estimate(
             ms=float(weights @ band.ms),
             low=float(weights @ band.low),
             high=float(weights @ band.high),
             why=(
                 self.steps.why(self.batch, int(self.totals[int(np.argmax(weights))])),
-                *(reason for kind, reason in self.why.items() if kinds[kind]),
+                *(reason for kind, reason in self.why.items() if there[self.where[kind]].any()),
             ),
             measured=bool(band.measured[weights > RARE].all()),
         )

@@ -1,0 +1,122 @@
+"""Three kinds of steps of the V1 runner, against F, P and R that are known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from draftworth.costs.base import Costs, EngineMode, StepCost
+from draftworth.costs.graphs import SHARES, in_pieces, mixed_mode, solve
+from draftworth.costs.model import FittedModel
+
+F, P, R = 1.0, 3.0, 1.5
+IDLE, ALL, SOME = F + P, F + R, F + P + R
+
+
+def test_a_mixed_step_has_what_each_kind_has() -> None:
+    assert mixed_mode(IDLE, ALL, F / ALL) == pytest.approx(SOME)
+    assert max(IDLE, ALL) <= SOME <= IDLE + ALL
+
+
+def test_what_is_below_nothing_is_not_shared() -> None:
+    assert mixed_mode(-1.0, 2.0) == pytest.approx(1.0)
+
+
+def test_other_runners_and_servers_without_graphs_have_two_kinds() -> None:
+    assert in_pieces("V1", (1, 2))
+    assert not in_pieces("V2", (1, 2))
+    assert not in_pieces(None, (1, 2))
+    assert not in_pieces("V1", ())
+
+
+@given(
+    idle=st.floats(-3, 20),
+    drafting=st.floats(-3, 20),
+    uniform=st.floats(0.0, 0.9),
+    mixed=st.floats(0.05, 0.9),
+    free=st.sampled_from((0.0, 0.3, 0.5, 0.9)),
+)
+def test_solving_a_mixture_returns_its_kinds(
+    idle: float, drafting: float, uniform: float, mixed: float, free: float
+) -> None:
+    both = uniform * drafting + mixed * mixed_mode(idle, drafting, free)
+    one, some = solve(both, idle, uniform, mixed, free)
+    assert one == pytest.approx(drafting, abs=1e-6)
+    assert uniform * one + mixed * some == pytest.approx(both, abs=1e-6)
+
+
+@given(both=st.floats(-5, 40), idle=st.floats(-3, 20), uniform=st.floats(0.0, 0.9), mixed=st.floats(0.05, 0.9))
+def test_every_solution_explains_what_was_measured(both: float, idle: float, uniform: float, mixed: float) -> None:
+    for free in SHARES:
+        if uniform + mixed * (1 - free) > 1e-3:
+            one, some = solve(both, idle, uniform, mixed, free)
+            assert uniform * one + mixed * some == pytest.approx(both, abs=1e-6)
+
+
+def _server(*modes: tuple[str, int, int, float], runner: str = "V1", graphs: tuple[int, ...] = (1, 2, 4, 8)) -> Costs:
+    """A server whose T is 10 ms whatever the step, and whose modes are exact."""
+    points = tuple(
+        StepCost(batch=batch, tokens=1, context=128, ms=10, low=10, high=10, repeats=6, how="concurrency")
+        for batch in (1, 2, 4, 8, 16)
+    )
+    found = tuple(
+        EngineMode.model_validate(
+            {
+                "kind": kind,
+                "method": "ngram",
+                "runner": runner,
+                "batch": batch,
+                "tokens": tokens,
+                "context": 128,
+                "ms": ms,
+                "low": ms,
+                "high": ms,
+                "step_ms": 10 + ms,
+                "base_ms": 10,
+                "source": f"{kind} arm",
+            }
+        )
+        for kind, batch, tokens, ms in modes
+    )
+    return Costs(created="", engine="vllm", graph_sizes=graphs, points=points, modes=found)
+
+
+ARMS = (("idle", 4, 1, IDLE), ("drafting", 4, 4, ALL))
+
+
+def test_a_batch_of_which_some_drafts_costs_more_than_one_of_which_all_do() -> None:
+    model = FittedModel(_server(*ARMS))
+    method = {"method": "ngram", "runner": "V1", "longest": 4}
+    assert model.speculating([4, 4, 4, 4], 128, **method).ms == pytest.approx(10 + ALL)  # type: ignore[arg-type]
+    assert model.speculating([1, 1, 1, 1], 128, **method).ms == pytest.approx(10 + IDLE)  # type: ignore[arg-type]
+    some = model.speculating([4, 1, 4, 4], 128, **method)  # type: ignore[arg-type]
+    short = model.speculating([4, 3, 4, 4], 128, **method)  # type: ignore[arg-type]
+    for one in (some, short):
+        assert one.ms == pytest.approx(10 + IDLE + ALL / 2)
+        assert one.low == pytest.approx(10 + IDLE)
+        assert one.high == pytest.approx(10 + IDLE + ALL)
+        assert one.low <= 10 + SOME <= one.high
+        assert any("mixed" in reason and "in pieces" in reason for reason in one.why)
+        assert not one.measured
+
+
+def test_a_measured_mixed_mode_stands() -> None:
+    model = FittedModel(_server(*ARMS, ("mixed", 4, 4, SOME)))
+    some = model.speculating([4, 1, 4, 4], 128, method="ngram", runner="V1", longest=4)
+    assert (some.low, some.ms, some.high) == pytest.approx((10 + SOME,) * 3)
+    assert some.why[-1] == "engine mode of mixed steps: mixed arm"
+
+
+def test_the_expectation_weighs_the_three_kinds() -> None:
+    model = FittedModel(_server(*ARMS, ("mixed", 4, 4, SOME)))
+    told = model.expected(np.array([0.5, 0.0, 0.0, 0.5]), 4, 128, method=("ngram", "V1"))
+    idle = every = 0.5**4
+    assert told.ms == pytest.approx(10 + idle * IDLE + every * ALL + (1 - idle - every) * SOME)
+
+
+@pytest.mark.parametrize("kind", [{"runner": "V2"}, {"graphs": ()}])
+def test_without_pieces_all_drafting_steps_are_alike(kind: dict[str, object]) -> None:
+    costs = _server(*ARMS, **kind)  # type: ignore[arg-type]
+    runner = str(kind.get("runner", "V1"))
+    some = FittedModel(costs).speculating([4, 1, 4, 4], 128, method="ngram", runner=runner, longest=4)
+    assert some.ms == pytest.approx(10 + ALL)
