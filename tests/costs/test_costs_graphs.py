@@ -23,10 +23,11 @@ def test_what_is_below_nothing_is_not_shared() -> None:
 
 
 def test_other_runners_and_servers_without_graphs_have_two_kinds() -> None:
-    assert in_pieces("V1", (1, 2))
-    assert not in_pieces("V2", (1, 2))
-    assert not in_pieces(None, (1, 2))
-    assert not in_pieces("V1", ())
+    assert in_pieces(("ngram", "V1"), (1, 2))
+    assert in_pieces(("suffix", None), (1, 2)), "a server between endpoints does not tell its runner"
+    assert not in_pieces(("ngram", "V2"), (1, 2))
+    assert not in_pieces(("eagle3", None), (1, 2))
+    assert not in_pieces(("ngram", "V1"), ())
 
 
 @given(

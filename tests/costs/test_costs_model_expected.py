@@ -112,7 +112,8 @@ def test_it_is_known_whether_a_mode_is_known_before_anything_is_replayed() -> No
     assert model.knows(("ngram", "V1"))
     assert model.knows(("ngram", None))
     assert model.knows(("ngram", "V2")) is False
-    assert model.knows(("suffix", "V1")) is False
+    assert model.knows(("suffix", "V1")), "that of n-gram stands in"
+    assert model.knows(("suffix", "V2")) is False
     without = FittedModel(model.costs.model_copy(update={"modes": ()}))
     assert without.knows(("ngram", "V1")), "from the library"
 

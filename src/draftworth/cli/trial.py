@@ -109,7 +109,7 @@ def _power(ready: "Prepared") -> "Power":
         prompts=len(ready.prompts),
         starts=(starts + 1, starts),
         looks=starts,
-        variants=len(config.variants),
+        variants=len(config.candidates),
         device=device_here(),
     )
 

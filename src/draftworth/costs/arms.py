@@ -99,6 +99,11 @@ def modes_from_trial(
     return modes, own
 
 
+def is_diagnostic(place: Place) -> bool:
+    """Whether an arm only measures: a null draft, or one of synthetic acceptance."""
+    return _kind(place) is not None
+
+
 def _kind(place: Place) -> bool | None:
     """Whether an arm is synthetic (True), null-draft (False), or neither (None)."""
     counts = place.counts
@@ -171,7 +176,7 @@ def _drafting(
     alone = steps.expected(np.ones(1), place.batch, place.context)
     verify = (mixed.ms - (1 - drafts) * alone.ms) / drafts
     idle = 0.0
-    if drafts < _ALWAYS or in_pieces(place.arm.runner, steps.costs.graph_sizes):
+    if drafts < _ALWAYS or in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes):
         found = [
             one
             for one in modes
@@ -193,7 +198,7 @@ def _drafting(
     both = step - mixed.ms - (1 - drafts) * idle
     found_modes: dict[Literal["drafting", "mixed"], tuple[float, float, float]]
     uniform = float(lengths[n - 1]) ** place.batch if len(lengths) == n else 0.0
-    if in_pieces(place.arm.runner, steps.costs.graph_sizes) and uniform < drafts * _ALWAYS:
+    if in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes) and uniform < drafts * _ALWAYS:
         ends = (both - below, both, both + above)
         solved = np.array([[solve(one, idle, uniform, drafts - uniform, free) for free in SHARES] for one in ends])
         every, some = solved[..., 0], solved[..., 1]

@@ -26,9 +26,19 @@ FREE = 0.5
 SHARES = (0.0, FREE, 1.0)
 
 
-def in_pieces(runner: str | None, graph_sizes: Sequence[int]) -> bool:
-    """Whether mixed steps cost otherwise than drafting ones: on the V1 runner with CUDA graphs."""
-    return runner == "V1" and bool(graph_sizes)
+ON_THE_HOST = frozenset({"ngram", "suffix"})
+"""Methods that draft on the host, whose drafts fall short or are not there; V1 is taken for them where none is told."""
+
+
+def in_pieces(method: tuple[str, str | None], graph_sizes: Sequence[int]) -> bool:
+    """Whether mixed steps cost otherwise than drafting ones: on the V1 runner with CUDA graphs.
+
+    Args:
+        method: the speculative method, and vLLM's runner; None where a server does not tell it.
+        graph_sizes: token counts for which CUDA graphs were captured; empty for none, or where they are not known.
+    """
+    drafts, runner = method
+    return bool(graph_sizes) and (runner == "V1" or (runner is None and drafts in ON_THE_HOST))
 
 
 def mixed_mode(idle: Floats, drafting: Floats, free: float = FREE) -> Floats:

@@ -17,16 +17,13 @@ from numpy.typing import NDArray
 
 from draftworth.costs.base import Costs, EngineMode
 from draftworth.costs.curve import Band, Ints
-from draftworth.costs.graphs import in_pieces, mixed_mode
+from draftworth.costs.graphs import ON_THE_HOST, in_pieces, mixed_mode
 from draftworth.errors import UsageError
 
 CARRIED = (0.6, 1.4)
 """Ends of what is carried to another size, times M: 95 % of the spread of M over nine sizes of one server (20 % sd)."""
 OTHER_KIND = (0.5, 2.0)
 """A mode of the other kind of step stands in with its lower end and its upper end times these."""
-ON_THE_HOST = frozenset({"ngram", "suffix"})
-"""Methods that draft on the host and switch the same off on one runner (asynchronous scheduling, graphs): what the mode
-of one was stands in for another's, widened as that of the other kind of step is. Their own time is microseconds."""
 
 
 Mask = NDArray[np.bool_]
@@ -137,7 +134,7 @@ def kinds(costs: Costs, method: tuple[str, str | None], *, batch: int, longest: 
         tokens: of each step, at least `batch`.
     """
     idle = tokens == batch
-    all_draft = tokens == batch * longest if in_pieces(method[1], costs.graph_sizes) else ~idle
+    all_draft = tokens == batch * longest if in_pieces(method, costs.graph_sizes) else ~idle
     masks: dict[Kind, Mask] = {"idle": idle, "mixed": ~idle & ~all_draft, "drafting": ~idle & all_draft}
     return {kind: mask for kind, mask in masks.items() if mask.any()}
 
@@ -157,7 +154,11 @@ def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:
 
 
 def stand_in(costs: Costs, method: tuple[str, str | None]) -> tuple[list[EngineMode], str | None]:
-    """Return the modes that tell a method's, and of which other method they are; None where they are its own."""
+    """Return the modes that tell a method's, and of which other method they are; None where they are its own.
+
+    n-gram and suffix draft on the host and switch the same off on one runner (asynchronous scheduling, full graphs):
+    the mode of one stands in for the other's.
+    """
     mine = [mode for mode in costs.modes if applies(mode, method)]
     if mine or method[0] not in ON_THE_HOST:
         return mine, None

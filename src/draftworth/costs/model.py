@@ -7,8 +7,7 @@ independently, so it is too dear) and one request of N tokens (`prefix`: runs as
 the overlap of experts is. Only where the second was not measured is it made from the first by the overlap of experts.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +17,14 @@ from draftworth.costs.curve import Band, Ints
 from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
 from draftworth.costs.kv import near
-from draftworth.costs.mode import Kind, Mask, ModeBand, applies, kinds, known, mode_band
+from draftworth.costs.mixed_steps import RARE, KindCost, MixedSteps, ModedSteps
+from draftworth.costs.mode import Kind, ModeBand, applies, kinds, known, mode_band
 from draftworth.costs.paper.config import ModelShape
 from draftworth.costs.steps import Steps
 from draftworth.errors import UsageError
 
 LOST = 1e-12
 """Compositions less likely than this are left out of an expectation."""
-RARE = 1e-6
-"""Compositions less likely than this may be unmeasured in an expectation that is called measured."""
 
 
 class FittedModel:
@@ -70,8 +68,8 @@ class FittedModel:
         """
         batch, total = _checked(tokens)
         at = total - batch
-        band, why, _ = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
-        return _one(band, 0, (self.steps.why(batch, at + batch), *why.values()))
+        found = self._with_mode((batch, longest or max(tokens)), np.asarray([total]), context, (method, runner))
+        return _one(found.band, 0, (self.steps.why(batch, at + batch), *found.why.values()))
 
     def expected(
         self,
@@ -110,6 +108,54 @@ class FittedModel:
         mixed = self._mixed(lengths, np.arange(len(lengths)), batch, context, method)
         return [mixed.at(weights) for weights in mixed.given]
 
+    def by_kind(
+        self,
+        shares: NDArray[np.float64],
+        pooled: NDArray[np.float64],
+        batch: int,
+        context: int,
+        *,
+        method: tuple[str, str | None],
+    ) -> list[KindCost]:
+        """Return what steps of each kind add to a step without drafts, engine mode and verification apart.
+
+        Args:
+            shares: share of a request's own steps that draft 0, 1, … tokens; adds up to 1.
+            pooled: the same of the other requests of its batch.
+            batch: requests in the step.
+            context: tokens of each request in the KV cache.
+            method: the speculative method and vLLM's runner.
+
+        Raises:
+            ValueError: `pooled` is no distribution, or `batch` is below 1.
+            UsageError: nothing is known of the method's engine mode.
+        """
+        mixed = self._mixed(pooled, np.arange(len(pooled)), batch, context, method)
+        assert mixed.moded is not None
+        weights = shares @ mixed.given
+        base, mode = mixed.moded.base, mixed.moded.mode
+        alone = self.steps.table(batch, batch, context).ms[0]
+        found = []
+        for kind, where in mixed.moded.where.items():
+            part = weights[where]
+            if part.sum() <= LOST:
+                continue
+            verify = float(part @ (base.ms[where] - alone)) if kind != "idle" else 0.0
+            spread = (base.ms - base.low, base.high - base.ms)
+            below, above = (float(part @ one[where]) if kind != "idle" else 0.0 for one in spread)
+            found.append(
+                KindCost(
+                    kind,
+                    float(part.sum()),
+                    (verify, verify - below, verify + above),
+                    (float(part @ mode.ms[where]), float(part @ mode.low[where]), float(part @ mode.high[where])),
+                    (mixed.moded.why[kind],),
+                    bool(mode.measured[where][part > RARE].all()),
+                    bool(base.measured[where][part > RARE].all()),
+                )
+            )
+        return found
+
     def knows(self, method: tuple[str, str | None]) -> bool:
         """Whether the engine mode of a method is known; see `StepMixture`."""
         from draftworth.costs.library import lookup  # noqa: PLC0415 - its intervals need scipy
@@ -123,7 +169,7 @@ class FittedModel:
         batch: int,
         context: int,
         method: tuple[str, str | None] | None,
-    ) -> "_Mixed":
+    ) -> MixedSteps:
         """Return the steps in which one request drafts each of `own` tokens and the others by `lengths`."""
         total_drafted(lengths, batch)  # raises where it is no distribution
         chances = total_drafted(lengths, batch - 1) if batch > 1 else np.ones(1)
@@ -133,20 +179,20 @@ class FittedModel:
         given = np.zeros((own.size, totals.size))
         for row, drafted in enumerate(own):
             given[row, np.searchsorted(totals, batch + drafted + others)] = share
-        why: Mapping[Kind, str] = {}
-        where: Mapping[Kind, Mask] = {}
+        moded = None
         if method is None:
             band = self.steps.table(batch, int(totals[-1]), context).take(totals - batch)
         else:
-            band, why, where = self._with_mode((batch, len(lengths)), totals, context, method)
+            moded = self._with_mode((batch, len(lengths)), totals, context, method)
+            band = moded.band
         chosen = np.asarray(lengths, dtype=np.float64)[own]
         share_of = chosen / chosen.sum() if chosen.any() else chosen
-        return _Mixed(self.steps, batch, totals, given, share_of, band, why, where)
+        return MixedSteps(self.steps, batch, totals, given, share_of, band, moded)
 
     def _with_mode(
         self, place: tuple[int, int], totals: Ints, context: int, method: tuple[str, str | None]
-    ) -> tuple[Band, Mapping[Kind, str], Mapping[Kind, Mask]]:
-        """Return steps with speculation on, of these tokens (ascending, all at least the batch), why, and their kinds.
+    ) -> ModedSteps:
+        """Return steps with speculation on, of these tokens (ascending, all at least the batch).
 
         Args:
             place: requests in the step, and tokens of one that drafts as many as it may.
@@ -168,7 +214,8 @@ class FittedModel:
         found = kinds(costs, method, batch=batch, longest=longest, tokens=totals)
         for kind, where in found.items():
             there[where] = self._measured_at(method, kind, batch, context)
-        return Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there), mode.why, found
+        band = Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there)
+        return ModedSteps(band, base, mode.band, mode.why, found)
 
     def _measured_at(self, method: tuple[str, str | None], kind: Kind, batch: int, context: int) -> bool:
         """Whether modes of a batch were measured at a context, as far as files tell."""
@@ -201,45 +248,6 @@ class FittedModel:
         shift = mode.step_ms - mine - mode.ms
         return mode.model_copy(
             update={"ms": mode.ms + shift, "low": mode.low + shift, "high": mode.high + shift, "base_ms": mine}
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Mixed:
-    """Steps by their tokens, and how likely each is.
-
-    Attributes:
-        steps: T, for where it comes from.
-        batch: requests in a step.
-        totals: [n], tokens of the steps, ascending.
-        given: [m, n], chance of each where one request drafts the m-th number of tokens.
-        own: [m], chance that it does.
-        band: of each of the steps.
-        why: where their engine mode comes from.
-        where: [n] of each kind of them.
-    """
-
-    steps: Steps
-    batch: int
-    totals: Ints
-    given: NDArray[np.float64]
-    own: NDArray[np.float64]
-    band: Band
-    why: Mapping[Kind, str]
-    where: Mapping[Kind, Mask]
-
-    def at(self, weights: NDArray[np.float64]) -> Estimate:
-        """Return the mean by these weights [n]."""
-        band, there = self.band, weights > 0
-        return Estimate(
-            ms=float(weights @ band.ms),
-            low=float(weights @ band.low),
-            high=float(weights @ band.high),
-            why=(
-                self.steps.why(self.batch, int(self.totals[int(np.argmax(weights))])),
-                *(reason for kind, reason in self.why.items() if there[self.where[kind]].any()),
-            ),
-            measured=bool(band.measured[weights > RARE].all()),
         )
 
 

@@ -116,12 +116,14 @@ class Measured:
     """A trial's arms at their points.
 
     Attributes:
+        folder: the trial's.
         record: the trial's.
         loads: arm's name and the point's label to what was measured there; closed loops only.
         sent: arm's name to every answer of it, in the order in which they were sent.
         missing: a line for each arm and point that cannot be checked at all, and why.
     """
 
+    folder: Path
     record: TrialRecord
     loads: Mapping[tuple[str, str], Load]
     sent: Mapping[str, Sequence[Row]]
@@ -173,7 +175,7 @@ def measured(folder: Path) -> Measured:
     loads: dict[tuple[str, str], Load] = {}
     for (name, _batch, label), place in places_of(record, folder, []).items():
         loads[name, label] = Load(label, place, [row for row in sent.get(name, ()) if row.label == label])
-    return Measured(record, loads, sent, tuple(_missing(record, loads, sent)))
+    return Measured(folder, record, loads, sent, tuple(_missing(record, loads, sent)))
 
 
 def batch_of(rows: Sequence[Row]) -> TraceBatch:

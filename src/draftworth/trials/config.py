@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from draftworth import redact
 from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
+from draftworth.trials.diagnostics import check_words, expand, is_diagnostic
 from draftworth.verdicts.rules import restart_priors
 
 __all__ = [
@@ -281,6 +282,15 @@ class VerdictConfig(Strict):
     """Score the variant's greedy tokens on the baseline server. Switched off, *faster* says nothing about the text."""
     output_check_prompts: Count = 48
     """At most this many outputs of each arm are scored."""
+    diagnostics: Words = ()
+    """Arms that only measure, for `draftworth explain`: `"null-draft"` (speculation on, nothing drafted) and
+    `"synthetic:1.5,2.0"` (drafts accepted at a configured length). One start each; the verdict is never about them."""
+
+    @field_validator("diagnostics")
+    @classmethod
+    def _are_diagnostics(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        check_words(value)
+        return value
 
     @model_validator(mode="after")
     def _limits_stated(self) -> "VerdictConfig":
@@ -358,6 +368,11 @@ class TrialConfig(CommonConfig):
         check_names([arm.name for arm in arms])
         return arms
 
+    @model_validator(mode="after")
+    def _diagnostics_fit(self) -> "TrialConfig":
+        check_names([arm.name for arm in (*self.arms, *self.diagnostic_arms)])
+        return self
+
     @property
     def baseline(self) -> ArmConfig:
         """The baseline arm, listed or implied."""
@@ -365,8 +380,20 @@ class TrialConfig(CommonConfig):
 
     @property
     def variants(self) -> tuple[ArmConfig, ...]:
-        """Every arm but the baseline, in order."""
-        return tuple(arm for arm in self.arms if arm.name != BASELINE)
+        """Every arm but the baseline, in order; those that only measure come last."""
+        return (*(arm for arm in self.arms if arm.name != BASELINE), *self.diagnostic_arms)
+
+    @property
+    def candidates(self) -> tuple[ArmConfig, ...]:
+        """The variants a verdict can be about: those that only measure are none, unless there are no others."""
+        found = tuple(arm for arm in self.variants if not is_diagnostic(arm.speculative_config, arm.env))
+        return found or self.variants
+
+    @property
+    def diagnostic_arms(self) -> tuple[ArmConfig, ...]:
+        """The arms of `verdict.diagnostics`."""
+        found = expand(self.verdict.diagnostics, self.arms, self.service.engine)
+        return tuple(ArmConfig(name=name, speculative_config=config) for name, config in found)
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
+from draftworth.trials.diagnostics import is_diagnostic
 from draftworth.trials.record import ArmComparison
 from draftworth.trials.unlike import not_compared, other_engines
 from draftworth.verdicts.base import CategoryComparison, OutputCheck
@@ -77,6 +78,12 @@ def arms_of(
     )
 
 
+def candidates_of(arms: Sequence[ArmInfo]) -> list[ArmInfo]:
+    """Return the variants a verdict can be about: those that only measure are none, unless there are no others."""
+    variants = [arm for arm in arms if arm.name != BASELINE]
+    return [arm for arm in variants if not is_diagnostic(arm.config, arm.env)] or variants
+
+
 def limits_of(config: CommonConfig) -> Limits:
     """Return what a request must meet to count for goodput."""
     slo = config.verdict.slo
@@ -116,10 +123,10 @@ def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConf
 
     The output check comes at the end, so what it finds is not known yet.
     """
-    variants = [arm for arm in arms if arm.name != BASELINE]
+    candidates = candidates_of(arms)
     baseline = [block for block in blocks if block.arm == BASELINE]
-    for arm in variants:
-        found = compare_arm(blocks, arm, config, variants=len(variants), look=look, looks=looks).comparison
+    for arm in candidates:
+        found = compare_arm(blocks, arm, config, variants=len(candidates), look=look, looks=looks).comparison
         own = [block for block in blocks if block.arm == arm.name]
         known = [*_baseline_speculates(baseline, arms), *_about(arm, own), *_warmer(arm, baseline, own)]
         if not enough(weaken(found, _concerning(arm, blocks, known))):
@@ -142,10 +149,10 @@ def judge_all(
     )
     of_all = [*findings, *outcome.findings]
     wanted = config.verdict.output_check
-    variants = [arm for arm in arms if arm.name != BASELINE]
-    for arm in variants:
+    count = len(candidates_of(arms))
+    for arm in (one for one in arms if one.name != BASELINE):
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
-        found = compare_arm(outcome.blocks, arm, config, variants=len(variants), look=outcome.look, looks=outcome.looks)
+        found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted)
         about = [*_checked(arm, check), *_about(arm, blocks), *_warmer(arm, baseline, blocks)]
         findings += [*found.findings, *about]

@@ -16,7 +16,7 @@ from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import CommonConfig
-from draftworth.trials.judge import ArmInfo, cache_share, facts_of, judge_all, limits_of
+from draftworth.trials.judge import ArmInfo, cache_share, candidates_of, facts_of, judge_all, limits_of
 from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, TrialRecord
 from draftworth.verdicts.base import Verdict
 from draftworth.verdicts.rules import HIGHER_IS_BETTER
@@ -66,7 +66,8 @@ def make_record(
         if whole and outcome.look < outcome.looks and not cut:
             message = f"the evidence was enough at look {outcome.look} of {outcome.looks}"
             findings.append(find(Code.ENDED_EARLY, message))
-    best = _best(comparisons)
+    candidates = {arm.name for arm in candidates_of(arms)}
+    best = _best([one for one in comparisons if one.arm in candidates])
     before = f"; look {outcome.look} of {outcome.looks} before it: {best.verdict}: {best.reason}" if best else ""
     restored = outcome.restored
     verdict = best.verdict if best and whole else Verdict.ERROR

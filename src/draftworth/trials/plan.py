@@ -109,7 +109,8 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
             "and make it an arm's speculative_config"
         )
     commands = {arm.name: arm_command(engine, base, arm, version) for arm in (config.baseline, *config.variants)}
-    blocks = 1 + config.verdict.starts * (1 + len(config.variants))
+    once = len(config.diagnostic_arms)
+    blocks = 1 + config.verdict.starts * (1 + len(config.variants) - once) + once
     block_requests = prompts * config.workload.repeats * len(sweep_of(config.workload))
     requests = block_requests * blocks
     if requests > config.limits.requests:
@@ -183,7 +184,7 @@ class _Builder:
         self.measure(BASELINE, "on the running original")
         for number in range(1, self.config.verdict.starts + 1):
             self.stop_original(observed, again=number > 1)
-            self.variants(last=number == self.config.verdict.starts)
+            self.variants(number)
             self.put_back(observed)
             self.measure(BASELINE, "on the restored original")
             self.look(number)
@@ -199,13 +200,19 @@ class _Builder:
         self.arm(self.config.baseline)
         last = self.config.verdict.starts
         for number in range(1, last + 1):
-            self.variants(last=number == last)
+            self.variants(number)
             self.arm(self.config.baseline, look=number, score=number == last)
 
-    def variants(self, *, last: bool) -> None:
-        """Start each variant in turn; of the last round the last one may be held for a person."""
-        for arm in self.config.variants:
-            held = last and arm is self.config.variants[-1]
+    def variants(self, number: int) -> None:
+        """Start each variant of a round in turn; of the last round the last one may be held for a person.
+
+        Arms that only measure have their turn in the first round, before the variants: what is held, or reached by the
+        end of the time, is what people want.
+        """
+        only_measure = self.config.diagnostic_arms
+        variants = [arm for arm in self.config.variants if arm not in only_measure]
+        for arm in (*(only_measure if number == 1 else ()), *variants):
+            held = number == self.config.verdict.starts and arm is variants[-1]
             self.arm(arm, hold=self.config.limits.hold_s if held else 0.0)
 
     def stop_original(self, observed: "Observed", *, again: bool) -> None:

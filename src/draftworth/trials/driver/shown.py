@@ -41,7 +41,7 @@ def shown(ready: "Prepared", *, files: bool = False) -> PlanShown:
         prompts=len(ready.prompts),
         starts=(starts + 1, starts),
         looks=starts,
-        variants=len(config.variants),
+        variants=len(config.candidates),
         device=device_here(),
     )
     texts = _files(ready) if files else {}

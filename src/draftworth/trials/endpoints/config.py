@@ -104,6 +104,11 @@ class EndpointsTrial(CommonConfig):
         for arm in self.arms:
             if arm.url == self.service.baseline and arm.model in (None, self.service.model):
                 raise ValueError(f"arms: {arm.name}: its url is the baseline's; a trial needs two servers")
+        if self.verdict.diagnostics:
+            raise ValueError(
+                "verdict.diagnostics: endpoints are not started by Draftworth; start a null draft and one of synthetic "
+                "acceptance yourself and add each as an [[arms]] with its speculative_config"
+            )
         if self.verdict.starts != 1:
             raise ValueError("verdict.starts: endpoints are not started, so there is one start of each")
         return self

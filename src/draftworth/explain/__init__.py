@@ -1,0 +1,1 @@
+"""Where the milliseconds between two arms went, each part measured apart from their difference."""

@@ -1,0 +1,127 @@
+"""An account of the difference between two arms: every millisecond a token has a cause that was measured, or is a rest.
+
+With r the arm's steps per token, T the baseline's step and S the arm's, TPOT goes from T to r S, and
+
+    r S - T = r M + r V + r D - (1 - r) T + rest
+
+M is the engine's mode by kind of step, V what verifying more tokens adds to a step, D the drafter's own time where it
+is known apart from M, and (1 - r) T what the steps that were saved would have cost. None of them is taken from the
+arm's time: r is from its counts, T from the baseline, V from points of T(B, n), M from null-draft and synthetic arms.
+The rest is what the measured difference has beside them.
+"""
+
+from typing import Literal
+
+from draftworth.models import Frozen
+from draftworth.predict.base import Range
+
+SCHEMA_VERSION = 1
+
+Cause = Literal["engine mode", "verification", "drafter", "tokens gained", "rest"]
+CAUSES: tuple[Cause, ...] = ("engine mode", "verification", "drafter", "tokens gained", "rest")
+"""In the order they are told; they add up to the difference."""
+
+
+class Detail(Frozen):
+    """A part of a part, for a person: M of idle steps, of mixed ones."""
+
+    name: str
+    ms: float
+    """Milliseconds per output token."""
+
+
+class Part(Frozen):
+    """One cause of the difference."""
+
+    cause: Cause
+    ms: Range
+    """Milliseconds per output token: above 0 makes the arm slower, below 0 faster."""
+    evidence: tuple[str, ...] = ()
+    """What measured it: trials and arms, a probe, the library; empty for the rest."""
+    measured: bool = False
+    """Whether the evidence is of this server, and not carried over from others."""
+    details: tuple[Detail, ...] = ()
+    """What it consists of, where it has several parts; they add up to it."""
+
+
+class Change(Frozen):
+    """Something that would change the verdict, or that was looked at and would not."""
+
+    text: str
+    """In a sentence."""
+    arguments: tuple[str, ...] = ()
+    """What an engine is started with, where it is a setting."""
+    speed_up: Range | None = None
+    """Predicted, over the baseline."""
+    kind: Literal["setting", "acceptance", "engine", "measure"] = "setting"
+    """A setting to try; an acceptance to reach; an engine to change; something to measure before more can be said."""
+
+
+class BreakEven(Frozen):
+    """What an arm's drafts would have to reach at one load."""
+
+    length: float | None
+    """Acceptance length per drafting step at which it costs nothing and gains nothing, at its coverage; None where it
+    drafted nothing."""
+    measured_length: float | None
+    """What it reached."""
+    longest: float
+    """k + 1, what it can reach at most."""
+
+
+class Account(Frozen):
+    """One arm at one load."""
+
+    arm: str
+    point: str = ""
+    """The point of the trial's sweep; empty where it had one."""
+    concurrency: int
+    diagnostic: bool = False
+    """Whether it is an arm that only measures: a null draft, or one of synthetic acceptance."""
+    baseline_ms: float
+    """TPOT, mean over the prompts both answered."""
+    arm_ms: float
+    difference: Range
+    """TPOT of the arm less the baseline's; the interval is over prompts."""
+    parts: tuple[Part, ...]
+    """In the order of CAUSES; they add up to `difference`. `rest` is always there."""
+    assigned: float | None
+    """Share of what moved TPOT that has a cause: 1 - |rest| / the larger of |difference| and the sum of what made the
+    arm slower, whichever is larger; None where nothing moved."""
+    steps_per_token: float
+    """r, from the arm's counts."""
+    baseline_step_ms: float
+    """T."""
+    arm_step_ms: float
+    """S."""
+    break_even: BreakEven
+    main_cause: str
+    """The answer in a sentence."""
+    changes: tuple[Change, ...] = ()
+    """What would change the verdict, the best first."""
+
+
+class CurvePoint(Frozen):
+    """A measured or modelled step, for a plot."""
+
+    tokens: int
+    """Tokens of the whole step."""
+    ms: Range
+    what: Literal["measured", "model", "baseline", "arm"]
+    name: str = ""
+    """Of the arm."""
+
+
+class Explained(Frozen):
+    """Everything `draftworth explain` tells of a trial."""
+
+    schema_version: int = SCHEMA_VERSION
+    trial: str
+    accounts: tuple[Account, ...] = ()
+    """Every variant that could be accounted for, at every load."""
+    left_out: tuple[str, ...] = ()
+    """Arms without an account, and why; what was assumed."""
+    summary: str = ""
+    """The verdict's cause in one or two sentences, for the top of a page."""
+    curve: tuple[CurvePoint, ...] = ()
+    """T by the tokens of a step, with the arms' own steps on it; empty where nothing was probed."""

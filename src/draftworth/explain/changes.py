@@ -1,0 +1,128 @@
+"""What would change a verdict: other settings, an acceptance, another engine, or a measurement.
+
+Settings are predicted from the baseline's own answers, with the modes that the trial measured.
+"""
+
+from collections.abc import Sequence
+
+from draftworth.costs.base import Costs
+from draftworth.costs.model import FittedModel
+from draftworth.drafters import drafter as by_name
+from draftworth.drafters.base import Limits, Setting
+from draftworth.errors import UsageError
+from draftworth.explain.base import Account, Change, Part
+from draftworth.predict.advice import MARGIN, describe, verdict
+from draftworth.predict.base import Predicted, Range
+from draftworth.predict.requests import Requests, replay_requests
+from draftworth.predict.speculation import default_drafter, method_of
+from draftworth.predict.speedup import predict_one
+from draftworth.traces.base import Trace
+
+_MOST = 3
+
+
+def settings_predicted(
+    trace: Trace, costs: Costs, model: FittedModel, *, loads: Sequence[tuple[int, int]], drafter: str | None
+) -> tuple[str, list[Predicted]]:
+    """Return the drafter that was replayed, and its usual settings as predicted from the baseline's answers.
+
+    Args:
+        trace: the baseline's answers.
+        costs: of the server.
+        model: fitted to them.
+        loads: concurrency, and tokens of a request in the KV cache.
+        drafter: which; None takes the engine's own n-gram drafting.
+
+    Raises:
+        UsageError: the answers have no token ids, or nothing is known of the drafter's engine mode.
+    """
+    name = drafter or default_drafter(costs.engine, costs.version, costs.runner)
+    chosen = by_name(name)
+    method = method_of(chosen)
+    if not model.knows(method):
+        raise UsageError(f"nothing is known of what {method[0]} adds to a step of this engine")
+    settings = chosen.grid()
+    found: list[Predicted] = []
+    requests: list[Requests] | None = None
+    for batch, context in loads:
+        if requests is None or chosen.shared:
+            _, requests = replay_requests(trace, chosen, settings, Limits(concurrency=batch if chosen.shared else 1))
+        found += [
+            predict_one(setting, one, model, batch=batch, context=context, method=method)
+            for setting, one in zip(settings, requests, strict=True)
+        ]
+    return name, found
+
+
+def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted]) -> tuple[Change, ...]:
+    """Return what would change the verdict on an arm, the best first.
+
+    Args:
+        account: of the arm.
+        drafter: whose settings were predicted; None where none could be.
+        predicted: settings at the account's load.
+    """
+    found = list(_settings(drafter, predicted)) if drafter and predicted else []
+    even = account.break_even
+    if account.difference.value > 0 and even.length is not None and even.measured_length is not None:
+        reach = (
+            f"a drafting step can yield {even.longest:g} at most, so no acceptance pays"
+            if even.length > even.longest
+            else f"it had {even.measured_length:.2f} of at most {even.longest:g}"
+        )
+        found.append(
+            Change(
+                kind="acceptance",
+                text=f"At its coverage a drafting step has to yield {even.length:.2f} tokens to pay: {reach}.",
+            )
+        )
+    mode = next(one for one in account.parts if one.cause == "engine mode")
+    without = account.arm_ms - mode.ms.value
+    if account.difference.value > 0 and mode.ms.low > 0 and without > 0:
+        gain = account.baseline_ms / without
+        ends = sorted((account.baseline_ms / max(account.arm_ms - one, 1e-9)) for one in (mode.ms.low, mode.ms.high))
+        pays = "it would pay" if ends[0] > 1 else "it may pay" if ends[1] > 1 else "it would not pay even so"
+        found.append(
+            Change(
+                kind="engine",
+                text=f"With an engine whose speculation adds nothing to a step, the same drafts would be {gain:.2f} "
+                f"times as fast ({ends[0]:.2f} to {ends[1]:.2f}): {pays}.",
+                speed_up=Range(value=gain, low=min(ends[0], gain), high=max(ends[1], gain)),
+            )
+        )
+    if not mode.measured:
+        found.append(Change(kind="measure", text=_unmeasured(mode)))
+    return tuple(found)
+
+
+def _unmeasured(mode: Part) -> str:
+    if any("library" in one for one in mode.evidence):
+        return (
+            "The engine's mode was not measured on this server: a null-draft arm and one of synthetic acceptance tell "
+            'it (`diagnostics = ["null-draft", "synthetic:2.0"]` under [verdict]).'
+        )
+    return (
+        "Part of the engine's mode was carried over from another k, load or kind of step: a null-draft and a synthetic "
+        "arm with this k at this load measure it."
+    )
+
+
+def _settings(drafter: str, predicted: Sequence[Predicted]) -> list[Change]:
+    chosen = by_name(drafter)
+    best = sorted(predicted, key=lambda one: -one.speed_up.value)
+    paying = [one for one in best if one.speed_up.value > 1 + MARGIN]
+    if not paying:
+        return [Change(text=f"Of {len(predicted)} settings of {drafter}: {verdict(predicted)}")]
+    kept: list[Predicted] = []
+    for one in paying:
+        if len(kept) < _MOST and all(one.k != other.k for other in kept):
+            kept.append(one)
+    return [
+        Change(
+            text=f"{describe(one)} is predicted {one.speed_up.value:.2f} times as fast as the baseline "
+            f"({one.speed_up.low:.2f} to {one.speed_up.high:.2f}).",
+            arguments=chosen.arguments(Setting(one.k, one.min, one.max, one.more)),
+            speed_up=one.speed_up,
+        )
+        for one in kept
+    ]

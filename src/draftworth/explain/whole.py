@@ -1,0 +1,216 @@
+"""The account of a whole trial: every variant at every load, and what would change the verdict."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from draftworth.costs.base import Costs
+from draftworth.costs.model import FittedModel
+from draftworth.errors import UsageError
+from draftworth.explain.account import account
+from draftworth.explain.base import Account, CurvePoint, Explained
+from draftworth.explain.changes import changes, settings_predicted
+from draftworth.explain.steps import steps_of
+from draftworth.predict.base import Predicted, Range
+from draftworth.predict.speculation import replayable
+from draftworth.predict.trialcosts import contradiction, costs_of, server
+from draftworth.predict.trialrows import Load, Measured, measured
+from draftworth.traces.store import open_trace
+from draftworth.trials.record import TrialRecord, read, write_text
+
+NAME = "explained.json"
+_APART = 0.1
+"""A trial's own baseline step and the costs file's may differ by this share before it is said."""
+
+
+def explain_trial(
+    folder: Path,
+    costs: Costs | None = None,
+    others: Sequence[Path] = (),
+    *,
+    speculation: Mapping[str, Mapping[str, Any]] | None = None,
+    drafter_ms: Mapping[str, Range] | None = None,
+) -> Explained:
+    """Assign the milliseconds between a trial's arms to causes.
+
+    Args:
+        folder: the trial's.
+        costs: measured points of its baseline, perhaps with modes; None takes what the trials themselves tell.
+        others: further trials of the same server, whose null-draft and synthetic arms tell modes.
+        speculation: arm to what its server was started with, where the record does not say it.
+        drafter_ms: arm to its drafter's milliseconds a step, of a profile.
+
+    Raises:
+        UsageError: a trial cannot be read, or the costs are of another server.
+    """
+    trial = measured(folder).told(speculation or {})
+    told: list[str] = []
+    if costs is not None:
+        why = contradiction(costs, trial.record)
+        if why is not None:
+            raise UsageError(f"trial {trial.record.id}: {why}")
+    folders = [folder, *others]
+    records = [trial.record, *(read(one) for one in others)]
+    known = costs_of(folders, records, costs, told)[0]
+    left_out = [*trial.missing, *_worth_telling(told, trial.record.id), *_strangers(records)]
+    try:
+        model = FittedModel(known)
+    except UsageError as error:
+        return Explained(trial=trial.record.id, left_out=(*left_out, str(error)))
+    accounts = list(_accounts(trial, known, model, left_out, drafter_ms or {}))
+    accounts = _with_changes(trial, known, model, accounts, left_out)
+    return Explained(
+        trial=trial.record.id,
+        accounts=tuple(accounts),
+        left_out=tuple(dict.fromkeys(left_out)),
+        summary=summary(accounts, trial.record.best),
+        curve=tuple(_curve(known, model, accounts, trial)),
+    )
+
+
+def save(explained: Explained, folder: Path) -> Path:
+    """Write `explained.json` into a trial's folder. Returns its path."""
+    path = folder / NAME
+    write_text(path, explained.model_dump_json(indent=1) + "\n")
+    return path
+
+
+def load(folder: Path) -> Explained | None:
+    """Return what was explained of a trial; None where nothing was, or it is damaged."""
+    try:
+        return Explained.model_validate_json((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def summary(accounts: Sequence[Account], best: str | None) -> str:
+    """Return the cause of the verdict: of the best variant, at the load where it differs most."""
+    real = [one for one in accounts if one.arm == best] or [one for one in accounts if not one.diagnostic]
+    return "" if not real else max(real, key=lambda one: abs(one.difference.value) / one.baseline_ms).main_cause
+
+
+def _worth_telling(told: Sequence[str], trial: str) -> list[str]:
+    """Return what was said of modes, but that this trial has no arm for them: accounts tell where modes come from."""
+    return [one for one in told if not (one.startswith(f"trial {trial}") and "no null-draft or synthetic arm" in one)]
+
+
+def _strangers(records: Sequence[TrialRecord]) -> list[str]:
+    """Return a line for each further trial whose server is not known to be the first one's."""
+    own = server(records[0])
+    return [
+        f"trial {one.id}: its modes are not used: "
+        + (
+            "it was of another server"
+            if own and server(one)
+            else "it cannot be told that one server was measured in both"
+        )
+        for one in records[1:]
+        if own is None or server(one) != own
+    ]
+
+
+def _accounts(
+    trial: Measured, costs: Costs, model: FittedModel, left_out: list[str], drafter_ms: Mapping[str, Range]
+) -> list[Account]:
+    fitted = {mode.source for mode in costs.modes}
+    found = []
+    for (name, label), load_ in trial.loads.items():
+        if name == trial.baseline:
+            continue
+        where = f"{name} at {load_.where}"
+        plain = trial.loads.get((trial.baseline, label))
+        if not load_.place.speculation and not load_.counts:
+            left_out.append(f"{where}: no speculation, as far as the record tells; nothing to account for")
+            continue
+        if plain is None:
+            left_out.append(f"{where}: its baseline was not measured at this load")
+            continue
+        prompts = sorted(load_.place.sums.prompts.keys() & plain.place.sums.prompts.keys())
+        if not prompts:
+            left_out.append(f"{where}: no prompt was answered by both arms")
+            continue
+        try:
+            steps = steps_of(trial, load_, prompts)
+            itself = f"trial {trial.record.id}, arm {name}" in fitted
+            one = account(load_, plain, prompts, steps, model, itself=itself, drafter_ms=drafter_ms.get(name))
+        except UsageError as error:
+            left_out.append(f"{where}: {error}")
+            continue
+        _compare_base(plain, model, where, left_out)
+        found.append(one)
+    return found
+
+
+def _compare_base(plain: Load, model: FittedModel, where: str, left_out: list[str]) -> None:
+    """Say where the points' own T is another than this trial's baseline: other text, another load, another day."""
+    place = plain.place
+    told = model.base([1] * place.batch, place.context).ms
+    own = place.sums.tpot
+    if abs(own / told - 1) > _APART:
+        left_out.append(
+            f"{where}: this trial's baseline took {own:.2f} ms a step and the points say {told:.2f}: what verification "
+            "adds was measured on another text, load or day"
+        )
+
+
+def _with_changes(
+    trial: Measured, costs: Costs, model: FittedModel, accounts: Sequence[Account], left_out: list[str]
+) -> list[Account]:
+    by_drafter: dict[str | None, tuple[str | None, list[Predicted]]] = {}
+    if not accounts:
+        return []
+    loads = sorted(
+        {(load_.place.batch, load_.place.context) for (name, _), load_ in trial.loads.items() if name == trial.baseline}
+    )
+    found = []
+    for one in accounts:
+        wanted = _drafter(trial, one)
+        if wanted not in by_drafter:
+            try:
+                trace = open_trace(trial.folder / "requests.parquet", arm=trial.baseline)
+                by_drafter[wanted] = settings_predicted(trace, costs, model, loads=loads, drafter=wanted)
+            except UsageError as error:
+                left_out.append(f"other settings were not predicted: {error}")
+                by_drafter[wanted] = (None, [])
+        drafter, predicted = by_drafter[wanted]
+        here = [each for each in predicted if each.concurrency == one.concurrency]
+        found.append(one.model_copy(update={"changes": changes(one, drafter, here)}))
+    return found
+
+
+def _drafter(trial: Measured, one: Account) -> str | None:
+    """Return the drafter of an arm where it can be replayed; None for the engine's usual one."""
+    place = trial.loads[one.arm, one.point].place
+    try:
+        found = replayable({**place.speculation, "method": place.method}, place.arm.runner)
+    except UsageError:
+        return None
+    return found.drafter
+
+
+def _curve(costs: Costs, model: FittedModel, accounts: Sequence[Account], trial: Measured) -> list[CurvePoint]:
+    contexts = [load_.place.context for load_ in trial.loads.values()]
+    context = round(sum(contexts) / len(contexts))
+    found = [
+        CurvePoint(
+            tokens=one.batch * one.tokens,
+            ms=Range(value=one.ms, low=one.low, high=one.high),
+            what="baseline" if one.how == "arm" else "measured",
+        )
+        for one in costs.points
+        if one.tokens == 1
+    ]
+    most = max((point.tokens for point in found), default=1)
+    for size in range(1, min(most, 128) + 1):
+        step = model.base([1] * size, context)
+        found.append(CurvePoint(tokens=size, ms=Range(value=step.ms, low=step.low, high=step.high), what="model"))
+    for one in accounts:
+        place = trial.loads[one.arm, one.point].place
+        counts = place.counts
+        drafted = (counts.drafted or 0) / counts.steps if counts is not None and counts.steps else 0.0
+        tokens = max(1, round(place.batch * (1 + drafted)))
+        step_ms = one.arm_step_ms
+        found.append(
+            CurvePoint(tokens=tokens, ms=Range(value=step_ms, low=step_ms, high=step_ms), what="arm", name=one.arm)
+        )
+    return found

@@ -1,0 +1,124 @@
+"""Arms that only measure: a null draft, and drafts accepted at a configured rate.
+
+They are no candidates: the verdict is never about them and their number takes nothing of the confidence of the others.
+What they cost tells the engine's mode and the break-even curve on the user's own server (`draftworth explain`).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from draftworth.engines.base import synthetic_in
+
+NULL, SYNTHETIC = "null-draft", "synthetic"
+LOOKUP = 60
+"""Tokens the null draft's lookup has to match: in real text next to none does."""
+_LONG_LOOKUP = 30
+_HOST = frozenset({"ngram", "suffix"})
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+class Planned(Protocol):
+    """An arm as its file declares it."""
+
+    @property
+    def name(self) -> str:
+        """The arm's name."""
+
+    @property
+    def speculative_config(self) -> dict[str, Any] | None:
+        """The engine's own speculative configuration."""
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Check the words of `diagnostics`.
+
+    Raises:
+        ValueError: one of them is none: says which there are.
+    """
+    for word in words:
+        if word != NULL:
+            _lengths(word)
+    if len(set(words)) != len(words):
+        raise ValueError("diagnostics: one of them is there twice")
+
+
+def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the diagnostic arms of a trial: their names and speculative configurations.
+
+    They take method and k of the first variant that speculates, so that they run in the mode they are to measure.
+    `null-draft` is n-gram drafting that never finds anything; for suffix drafting too, which has no setting that never
+    drafts and runs on the same path. Heads and draft models draft in every step: they have no null draft, and
+    `synthetic:1.0` is nearest (all drafts refused).
+
+    Args:
+        words: `null-draft`, `synthetic:1.5,2.0`.
+        arms: of the trial.
+        engine: the service's.
+
+    Raises:
+        ValueError: no arm speculates, the arm has no null draft, a length cannot be reached, or the engine has neither.
+    """
+    if not words:
+        return []
+    if engine != "vllm":
+        raise ValueError(
+            f"diagnostics: Draftworth sets up no null draft or synthetic acceptance of {engine}; add an arm of your own"
+        )
+    like = next((arm.speculative_config for arm in arms if arm.speculative_config), None)
+    if like is None:
+        raise ValueError("diagnostics: no arm has a speculative_config whose mode they could measure")
+    k = like.get("num_speculative_tokens")
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise ValueError("diagnostics: the first arm's speculative_config has no num_speculative_tokens to take")
+    method = str(like.get("method") or "draft_model")
+    found: list[tuple[str, dict[str, Any]]] = []
+    for word in words:
+        if word == NULL:
+            found.append((NULL, _null(method, k)))
+            continue
+        for length in _lengths(word):
+            if not 1 <= length <= k + 1:
+                raise ValueError(
+                    f"diagnostics: an acceptance length of {length:g} cannot be reached with k = {k}: 1 to {k + 1}"
+                )
+            found.append((f"{SYNTHETIC}-{length:g}", _synthetic(like, method, length)))
+    return found
+
+
+def is_diagnostic(config: Mapping[str, Any] | None, env: Mapping[str, str] | None = None) -> bool:
+    """Whether an arm only measures, by its configuration: synthetic acceptance, or a lookup that never matches."""
+    if synthetic_in(config, env):
+        return True
+    shortest = (config or {}).get("prompt_lookup_min")
+    return isinstance(shortest, int) and shortest >= _LONG_LOOKUP
+
+
+def _null(method: str, k: int) -> dict[str, Any]:
+    if method not in _HOST:
+        raise ValueError(
+            f"diagnostics: {method} drafts in every step, so it has no null draft; `synthetic:1.0` accepts no draft"
+        )
+    return {
+        "method": "ngram",
+        "num_speculative_tokens": k,
+        "prompt_lookup_min": LOOKUP,
+        "prompt_lookup_max": LOOKUP,
+    }
+
+
+def _synthetic(like: Mapping[str, Any], method: str, length: float) -> dict[str, Any]:
+    config = {**like, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": length}
+    if method == "ngram":
+        # A lookup of one token finds something in nearly every step: drafting steps are what is to be measured.
+        config |= {"prompt_lookup_min": 1, "prompt_lookup_max": 1}
+    return config
+
+
+def _lengths(word: str) -> list[float]:
+    """Return the acceptance lengths of `synthetic:1.5,2.0`."""
+    name, colon, values = word.partition(":")
+    parts = [one.strip() for one in values.split(",")]
+    if name != SYNTHETIC or not colon or not all(_NUMBER.fullmatch(one) for one in parts):
+        raise ValueError(f'diagnostics: {word!r} is none; there are "{NULL}" and "{SYNTHETIC}:1.5,2.0"')
+    return [*dict.fromkeys(float(one) for one in parts)]
