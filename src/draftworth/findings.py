@@ -78,9 +78,24 @@ class Code(StrEnum):
     SAMPLED_TRACE = "sampled_trace"
     THINKING_NOT_KNOWN = "thinking_not_known"
     REQUESTS_REPEAT = "requests_repeat"
+    NOT_PROBED = "not_probed"
+    NOT_PROFILED = "not_profiled"
+    DIAGNOSTIC_FAILED = "diagnostic_failed"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
+    Code.DIAGNOSTIC_FAILED: (
+        "info",
+        "the verdict needs none of it; the explanation takes the engine's mode from elsewhere, with a wider interval",
+    ),
+    Code.NOT_PROFILED: (
+        "info",
+        "the verdict needs none; see docs/profiles.md for profiles made by hand",
+    ),
+    Code.NOT_PROBED: (
+        "info",
+        "what verifying drafts costs is estimated in the explanation; `draftworth probe URL` measures it at any time",
+    ),
     Code.METRICS_CUT: (
         "warning",
         "what stands before the cut is read, and a count that lacks its end is not given; fetch the page again whole",

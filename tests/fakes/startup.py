@@ -28,6 +28,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--model", default="fake/model-1b")
     parser.add_argument("--served-model-name", nargs="+", default=None)
     parser.add_argument("--speculative-config", "-sc", type=_json, default=None)
+    parser.add_argument("--profiler-config", type=_json, default=None, help="taken; there is no profiler")
     parser.add_argument("--per-request-spec-decode-metrics", choices=("none", "summary", "detailed"), default="none")
     parser.add_argument("--max-model-len", type=int, default=2048)
     parser.add_argument("--dtype", default="auto")

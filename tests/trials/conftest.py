@@ -123,7 +123,12 @@ def _inline(config: Mapping[str, Any]) -> str:
 def case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
     """A trial in a folder, a home and a lock folder of its own; what it leaves is killed after the test."""
     found = Case(tmp_path)
-    found.env = {"DRAFTWORTH_HOME": str(found.home), "DRAFTWORTH_LOCKS": str(tmp_path / "locks")}
+    found.env = {
+        "DRAFTWORTH_HOME": str(found.home),
+        "DRAFTWORTH_LOCKS": str(tmp_path / "locks"),
+        # Seconds a trial; tests/trials/test_trials_explaining.py switches it on.
+        "DRAFTWORTH_PAGE": "off",
+    }
     for name, value in found.env.items():
         monkeypatch.setenv(name, value)
     yield found

@@ -52,6 +52,21 @@ def verdict_lines(record: TrialRecord) -> list[str]:
     return lines
 
 
+def kept_lines(record: TrialRecord, folder: Path, program: str) -> list[str]:
+    """Return the cause of a verdict, as far as it was explained, and where everything is kept."""
+    from draftworth.explain.whole import load  # noqa: PLC0415 - lazy
+    from draftworth.trials.explaining import FAILED, PAGE  # noqa: PLC0415 - lazy
+    from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
+
+    explained = load(folder)
+    lines = [f"Cause: {explained.summary}"] if explained is not None and explained.summary else []
+    there = [str(folder / name) for name in (PAGE, REPORT) if (folder / name).is_file()]
+    lines += [f"Report: {' and '.join(there)}"] if there else []
+    if (folder / FAILED).is_file():
+        lines.append(f"Not all of it could be explained or drawn: {folder / FAILED}")
+    return [*lines, f"Record: {program} trial show {record.id} --json"]
+
+
 def _left(record: TrialRecord) -> str:
     if on_endpoints(record) and record.restored:
         return f"Servers: {record.restore}"

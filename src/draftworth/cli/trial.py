@@ -281,8 +281,7 @@ def release(trial: TrialId, /, *, host: Host = None, program: Program = None, su
 
 def run_and_print(file: Path, *, as_json: bool) -> int:
     """Run a trial with progress on standard error, print its result, return its exit code."""
-    from draftworth.cli.show import program, verdict_lines  # noqa: PLC0415 - lazy
-    from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
+    from draftworth.cli.show import kept_lines, program, verdict_lines  # noqa: PLC0415 - lazy
     from draftworth.trials.history import typical_seconds  # noqa: PLC0415 - lazy
     from draftworth.trials.plan import Plan  # noqa: PLC0415 - lazy
     from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
@@ -298,8 +297,7 @@ def run_and_print(file: Path, *, as_json: bool) -> int:
             print(finished.record.model_dump_json(indent=1))
         else:
             print("\n".join(verdict_lines(finished.record)))
-            print(f"Report: {finished.folder / REPORT}")
-            print(f"Record: {program()} trial show {finished.record.id} --json")
+            print("\n".join(kept_lines(finished.record, finished.folder, program())))
         sys.stdout.flush()
     if finished.crash is not None and finished.record.restored:
         raise finished.crash

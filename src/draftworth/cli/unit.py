@@ -113,8 +113,7 @@ class _Watch:
 
 
 def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool) -> int:
-    from draftworth.cli.show import program, verdict_lines  # noqa: PLC0415 - lazy
-    from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
+    from draftworth.cli.show import kept_lines, program, verdict_lines  # noqa: PLC0415 - lazy
     from draftworth.trials.record import NAME, read  # noqa: PLC0415 - lazy
 
     code, text = int(end["exit"]), str(end.get("text") or "")
@@ -131,9 +130,7 @@ def _told(station: "Station", trial: str, end: dict[str, Any], *, as_json: bool)
                 print(found.model_dump_json(indent=1))
             else:
                 print("\n".join(verdict_lines(found)))
-                if (folder / REPORT).is_file():
-                    print(f"Report: {folder / REPORT}")
-                print(f"Record: {program()} trial show {folder.name} --json")
+                print("\n".join(kept_lines(found, folder, program())))
             sys.stdout.flush()
         code = found.exit_code if code in {0, found.exit_code} else code
         if code == NotRestoredError.exit_code and not as_json:

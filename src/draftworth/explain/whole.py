@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from draftworth.costs.base import Costs
+from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
 from draftworth.errors import UsageError
 from draftworth.explain.account import account
@@ -16,9 +17,15 @@ from draftworth.predict.speculation import replayable
 from draftworth.predict.trialcosts import contradiction, costs_of, server
 from draftworth.predict.trialrows import Load, Measured, measured
 from draftworth.traces.store import open_trace
+from draftworth.trials.diagnostics import PROFILE
+from draftworth.trials.probing import COSTS
+from draftworth.trials.profiling import kept
 from draftworth.trials.record import TrialRecord, read, write_text
 
 NAME = "explained.json"
+_DRAFT = ": draft"
+"""End of the name of vLLM's range in which the drafter runs: `gpu_model_runner: draft`."""
+_LEAST = 0.5
 _APART = 0.1
 """A trial's own baseline step and the costs file's may differ by this share before it is said."""
 
@@ -35,16 +42,19 @@ def explain_trial(
 
     Args:
         folder: the trial's.
-        costs: measured points of its baseline, perhaps with modes; None takes what the trials themselves tell.
+        costs: measured points of its baseline, perhaps with modes; None takes those that the trial probed, else what
+            the trials' own arms tell.
         others: further trials of the same server, whose null-draft and synthetic arms tell modes.
         speculation: arm to what its server was started with, where the record does not say it.
-        drafter_ms: arm to its drafter's milliseconds a step, of a profile.
+        drafter_ms: arm to its drafter's milliseconds a step, of a profile; beside those of the trial's own profiles.
 
     Raises:
         UsageError: a trial cannot be read, or the costs are of another server.
     """
     trial = measured(folder).told(speculation or {})
     told: list[str] = []
+    if costs is None and (folder / COSTS).exists():
+        costs = load_costs(folder / COSTS)
     if costs is not None:
         why = contradiction(costs, trial.record)
         if why is not None:
@@ -57,7 +67,8 @@ def explain_trial(
         model = FittedModel(known)
     except UsageError as error:
         return Explained(trial=trial.record.id, left_out=(*left_out, str(error)))
-    accounts = list(_accounts(trial, known, model, left_out, drafter_ms or {}))
+    drafters = {**profiled_drafters(folder, [arm.name for arm in trial.record.arms]), **(drafter_ms or {})}
+    accounts = list(_accounts(trial, known, model, left_out, drafters))
     accounts = _with_changes(trial, known, model, accounts, left_out)
     return Explained(
         trial=trial.record.id,
@@ -66,6 +77,23 @@ def explain_trial(
         summary=summary(accounts, trial.record.best),
         curve=tuple(_curve(known, model, accounts, trial)),
     )
+
+
+def profiled_drafters(folder: Path, arms: Sequence[str]) -> dict[str, Range]:
+    """Return what the drafters of arms that the trial profiled took a step, by the engine's own named ranges.
+
+    The profiler slows the host, so this is an upper end; the lower is half of it.
+    """
+    found = {}
+    for arm in arms:
+        profile = kept(folder, f"{PROFILE}-{arm}")
+        if profile is None or not profile.steps:
+            continue
+        drafting = [scope.ms for scope in profile.scopes if scope.name.endswith(_DRAFT)]
+        if drafting:
+            each = sum(drafting) / profile.steps
+            found[arm] = Range(value=each * (1 + _LEAST) / 2, low=each * _LEAST, high=each)
+    return found
 
 
 def save(explained: Explained, folder: Path) -> Path:

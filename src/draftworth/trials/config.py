@@ -14,7 +14,8 @@ from pydantic import Field, field_validator, model_validator
 from draftworth import redact
 from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
-from draftworth.trials.diagnostics import check_words, expand, is_diagnostic
+from draftworth.trials.diagnostics import PROFILE, check_words, expand, is_diagnostic
+from draftworth.trials.profiling import PROFILER_ENV, profiler_flags
 from draftworth.verdicts.rules import restart_priors
 
 __all__ = [
@@ -283,8 +284,10 @@ class VerdictConfig(Strict):
     output_check_prompts: Count = 48
     """At most this many outputs of each arm are scored."""
     diagnostics: Words = ()
-    """Arms that only measure, for `draftworth explain`: `"null-draft"` (speculation on, nothing drafted) and
-    `"synthetic:1.5,2.0"` (drafts accepted at a configured length). One start each; the verdict is never about them."""
+    """What only measures, for `draftworth explain`: `"probe"` (step costs of the baseline, up to 45 s, no start),
+    `"profile"` (baseline and first variant under vLLM's profiler, a start each; not of a unit or of endpoints), and
+    arms: `"null-draft"` (speculation on, nothing drafted), `"synthetic:1.5,2.0"` (drafts accepted at a configured
+    length). One start each; the verdict is never about them."""
 
     @field_validator("diagnostics")
     @classmethod
@@ -370,7 +373,7 @@ class TrialConfig(CommonConfig):
 
     @model_validator(mode="after")
     def _diagnostics_fit(self) -> "TrialConfig":
-        check_names([arm.name for arm in (*self.arms, *self.diagnostic_arms)])
+        check_names([arm.name for arm in (*self.arms, *self.diagnostic_arms, *self.profiled_arms)])
         return self
 
     @property
@@ -388,6 +391,29 @@ class TrialConfig(CommonConfig):
         """The variants a verdict can be about: those that only measure are none, unless there are no others."""
         found = tuple(arm for arm in self.variants if not is_diagnostic(arm.speculative_config, arm.env))
         return found or self.variants
+
+    @property
+    def profiled_arms(self) -> tuple[ArmConfig, ...]:
+        """The baseline and the first variant that speculates, to be started under the profiler; empty if not asked for.
+
+        Raises:
+            ValueError: the engine has no profiler that Draftworth starts.
+        """
+        if PROFILE not in self.verdict.diagnostics:
+            return ()
+        if self.service.engine != "vllm":
+            raise ValueError(
+                f"diagnostics: Draftworth starts no profiler of {self.service.engine}; see docs/profiles.md"
+            )
+        first = next((arm for arm in self.arms if arm.speculative_config is not None), None)
+        some = [self.baseline, *([first] if first is not None else [])]
+        return tuple(
+            arm.model_copy(
+                update={"name": name, "args": (*arm.args, *profiler_flags(name)), "env": {**arm.env, **PROFILER_ENV}}
+            )
+            for arm in some
+            for name in [f"{PROFILE}-{arm.name}"]
+        )
 
     @property
     def diagnostic_arms(self) -> tuple[ArmConfig, ...]:
@@ -412,6 +438,11 @@ class SystemdTrial(TrialConfig):
 
     @model_validator(mode="after")
     def _only_flags_differ(self) -> "SystemdTrial":
+        if PROFILE in self.verdict.diagnostics:
+            raise ValueError(
+                "verdict.diagnostics: a unit's profiler writes where the unit may write, which Draftworth does not "
+                "know; profile it by hand, see docs/profiles.md"
+            )
         for arm in self.arms:
             if arm.env:
                 raise ValueError(

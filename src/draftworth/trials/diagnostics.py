@@ -1,6 +1,6 @@
-"""Arms that only measure: a null draft, and drafts accepted at a configured rate.
+"""Arms that only measure: a null draft, and drafts accepted at a configured rate; and the probe of the baseline.
 
-They are no candidates: the verdict is never about them and their number takes nothing of the confidence of the others.
+Arms are no candidates: the verdict is never about them and their number takes nothing of the confidence of the others.
 What they cost tells the engine's mode and the break-even curve on the user's own server (`draftworth explain`).
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from draftworth.engines.base import synthetic_in
 
-NULL, SYNTHETIC = "null-draft", "synthetic"
+NULL, SYNTHETIC, PROBE, PROFILE = "null-draft", "synthetic", "probe", "profile"
 LOOKUP = 60
 """Tokens the null draft's lookup has to match: in real text next to none does."""
 _LONG_LOOKUP = 30
@@ -37,7 +37,7 @@ def check_words(words: Sequence[str]) -> None:
         ValueError: one of them is none: says which there are.
     """
     for word in words:
-        if word != NULL:
+        if word not in {NULL, PROBE, PROFILE}:
             _lengths(word)
     if len(set(words)) != len(words):
         raise ValueError("diagnostics: one of them is there twice")
@@ -52,13 +52,14 @@ def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[t
     `synthetic:1.0` is nearest (all drafts refused).
 
     Args:
-        words: `null-draft`, `synthetic:1.5,2.0`.
+        words: `null-draft`, `synthetic:1.5,2.0`, `probe` and `profile` (which are no such arms).
         arms: of the trial.
         engine: the service's.
 
     Raises:
         ValueError: no arm speculates, the arm has no null draft, a length cannot be reached, or the engine has neither.
     """
+    words = [word for word in words if word not in {PROBE, PROFILE}]
     if not words:
         return []
     if engine != "vllm":
@@ -120,5 +121,7 @@ def _lengths(word: str) -> list[float]:
     name, colon, values = word.partition(":")
     parts = [one.strip() for one in values.split(",")]
     if name != SYNTHETIC or not colon or not all(_NUMBER.fullmatch(one) for one in parts):
-        raise ValueError(f'diagnostics: {word!r} is none; there are "{NULL}" and "{SYNTHETIC}:1.5,2.0"')
+        raise ValueError(
+            f'diagnostics: {word!r} is none; there are "{PROBE}", "{PROFILE}", "{NULL}" and "{SYNTHETIC}:1.5,2.0"'
+        )
     return [*dict.fromkeys(float(one) for one in parts)]

@@ -21,6 +21,7 @@ from draftworth.errors import (
     NotRestoredError,
     RefusedError,
     ServerDiedError,
+    ServerError,
     ServerStartError,
     TrialError,
 )
@@ -28,13 +29,16 @@ from draftworth.findings import Code, find
 from draftworth.services.base import Observed, ProcessId, Running, Start
 from draftworth.services.processes import tail
 from draftworth.trials.base import Block, Outcome
-from draftworth.trials.config import TrialConfig
+from draftworth.trials.config import BASELINE, TrialConfig
+from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.downtime import Downtime
 from draftworth.trials.history import last_load
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import measure_block
+from draftworth.trials.only_measuring import give_up, probe, profile
 from draftworth.trials.plan import Kind, Plan, Step
+from draftworth.trials.profiling import TRIAL
 from draftworth.trials.ready import LogFollower, wait_ready
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.scoring import check_scores, score_all, score_limit
@@ -54,7 +58,7 @@ _LOG_READ = 64 * 2**20
 
 
 @dataclass(slots=True)
-class _Server:
+class Server:
     """The server at hand."""
 
     running: Running
@@ -104,9 +108,11 @@ class Execution:
         self.guard = guard
         self.started = started
         self.outcome = Outcome(looks=config.verdict.starts)
-        self.server: _Server | None = None
+        self.server: Server | None = None
         self.starts: Counter[str] = Counter()
         self.enough = False
+        self.only_measure = {arm.name for arm in (*config.diagnostic_arms, *config.profiled_arms)}
+        self.given_up: set[str] = set()
         self.downtime = Downtime(config.limits.downtime_s + config.limits.hold_s, running=observed.running)
 
     def run(self) -> Outcome:
@@ -125,10 +131,10 @@ class Execution:
                 self.outcome.findings += workload_findings(self.config.workload, self.prompts)
                 for step in self.plan.steps:
                     self.enough = self.enough or self._no_time_for(step)
-                    if self.enough and not step.closing:
+                    if (self.enough and not step.closing) or (step.arm and step.arm in self.given_up):
                         self.progress.skip()
                     else:
-                        self._take(step)
+                        self._try(step)
             finally:
                 self.interrupts.hold()
         except Interrupt as interrupt:
@@ -172,6 +178,15 @@ class Execution:
             self.outcome.findings += [find(Code.LEFTOVERS, remark) for remark in found.remarks]
         self.outcome.waited_s += time.monotonic() - began
 
+    def _try(self, step: Step) -> None:
+        """Do a step; an arm that only measures is given up where it fails, and the trial goes on."""
+        try:
+            self._take(step)
+        except (ServerError, MeasureError) as error:
+            if step.arm not in self.only_measure or time.monotonic() > self.downtime.deadline:
+                raise
+            give_up(self, step, error)
+
     def _take(self, step: Step) -> None:
         self.interrupts.check()
         self.progress.step(step.about)
@@ -190,6 +205,7 @@ class Execution:
             Kind.LOOK: self._look,
             Kind.SCORE: self._score,
             Kind.HOLD: self._hold,
+            Kind.PROFILE: lambda step: profile(self, step),
             Kind.STOP: self._stop,
         }
         take[step.kind](step)
@@ -221,7 +237,8 @@ class Execution:
     def _start(self, step: Step) -> None:
         log = self.folder / "logs" / f"{step.id}.log"
         mark = f"{self.scene.mark}{step.id}"
-        start = Start(command=step.command, env=dict(step.env), mark=mark, log=log, arm=step.arm)
+        command = tuple(word.replace(TRIAL, str(self.folder)) for word in step.command)
+        start = Start(command=command, env=dict(step.env), mark=mark, log=log, arm=step.arm)
         began = time.monotonic()
         shown = list(redact.command(step.command))
         with self.journal.step(step.id, command=shown, mark=start.mark, env=redact.environment(step.env)) as effect:
@@ -236,7 +253,7 @@ class Execution:
         self.service.settled(running, self.progress.now)
         self.started[running.leader] = running
         self.journal.append("note", step.id, running=running.model_dump(mode="json"), model=model)
-        self.server = _Server(running, model, follower, time.monotonic() - began, str(log.relative_to(self.folder)))
+        self.server = Server(running, model, follower, time.monotonic() - began, str(log.relative_to(self.folder)))
 
     def _watch(self, running: Running, log: Path, command: Sequence[str]) -> LoadWatch:
         """Return what tells a slow load from a hung one, and how long the last one took."""
@@ -266,20 +283,20 @@ class Execution:
             limit = f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached: {error}"
             raise ServerStartError(limit, error.tail) from None
 
-    def _original(self) -> _Server:
+    def _original(self) -> Server:
         """Return the original as the server at hand: as it was found, or as it was restored."""
         restored = self.outcome.restored
         if restored is not None and restored.running is not None:
             follower = LogFollower(restored.running.log, self.engine.log_reader(), restored.log_offset)
             follower.read()
             name = self.config.service.model or restored.model or ""
-            return _Server(restored.running, name, follower, restored.seconds, str(restored.running.log))
+            return Server(restored.running, name, follower, restored.seconds, str(restored.running.log))
         running = self.service.as_found(self.observed)
         size = running.log.stat().st_size if running.log.is_file() else 0
         follower = LogFollower(running.log, self.engine.log_reader(), max(0, size - _LOG_READ))
         follower.read()
         model, running = self._ready(running, follower)
-        return _Server(running, model, follower, None, str(running.log))
+        return Server(running, model, follower, None, str(running.log))
 
     def _measure(self, step: Step) -> None:
         if self.server is None:
@@ -303,8 +320,8 @@ class Execution:
                     block,
                     self.config,
                     self.engine,
-                    lambda point: self.requests.at(point, self._target(server)),
-                    target=self._target(server),
+                    lambda point: self.requests.at(point, self.target_of(server)),
+                    target=self.target_of(server),
                     sweep=self.sweep,
                     answers=self.answers,
                     folder=self.folder,
@@ -322,8 +339,11 @@ class Execution:
                 self.outcome.findings.append(repeated_passages())
             server.follower.read()
             block.facts = server.follower.reader.facts()
+        if block.arm == BASELINE and block.start == 1 and PROBE in self.config.verdict.diagnostics:
+            probe(self, block, server)
 
-    def _target(self, server: _Server) -> Target:
+    def target_of(self, server: Server) -> Target:
+        """Return how a server is asked."""
         return Target(
             self.config.url,
             server.model,
@@ -356,7 +376,7 @@ class Execution:
             raise ServerDiedError(f"the server died while it was measured; {error}", lines) from None
         raise error
 
-    def _died(self, server: _Server) -> bool:
+    def _died(self, server: Server) -> bool:
         """Whether a server that failed a request has ended; a big one takes a moment to do so."""
         deadline = time.monotonic() + _DYING_S
         while self.service.alive(server.running):
@@ -378,10 +398,10 @@ class Execution:
                     self.server.follower.reader.facts().config.get("device_config"),
                     [process.pid for process in running.seen],
                     self.model_path,
-                    self._target(self.server),
+                    self.target_of(self.server),
                 )
                 scores.by_arm = score_all(
-                    self._target(self.server),
+                    self.target_of(self.server),
                     self._outputs(),
                     limit=limit,
                     most=self.config.verdict.output_check_prompts,

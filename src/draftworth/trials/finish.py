@@ -1,4 +1,7 @@
-"""The end of a trial, of whatever kind: judge, and write everything it leaves. The record is written last."""
+"""The end of a trial, of whatever kind: judge, and write everything it leaves.
+
+The record is written last, but for what is made of it alone: the account in milliseconds and the page.
+"""
 
 import time
 import traceback
@@ -15,6 +18,7 @@ from draftworth.reports.plots import TRIAL_PLOT, trial_plot
 from draftworth.trials import record as records
 from draftworth.trials.base import Outcome
 from draftworth.trials.config import CommonConfig
+from draftworth.trials.explaining import explain_and_draw
 from draftworth.trials.judge import ArmInfo
 from draftworth.trials.outcome import make_record
 from draftworth.trials.record import TrialRecord, write_text
@@ -33,11 +37,13 @@ class Finished:
         record: what trial.json holds.
         folder: where everything is.
         crash: a bug of Draftworth's that ended it, after the restore.
+        cause: of the verdict, in a sentence; empty where it was not told.
     """
 
     record: TrialRecord
     folder: Path
     crash: Exception | None = None
+    cause: str = ""
 
 
 def finish(
@@ -97,7 +103,7 @@ def finish(
             f"{folder}: the record cannot be written: {error.strerror or error}; the service is back "
             f"({record.restore}); verdict: {record.verdict}: {record.reason}"
         ) from None
-    return Finished(record, folder, outcome.crash)
+    return Finished(record, folder, outcome.crash, explain_and_draw(record, folder))
 
 
 def _plot(record: TrialRecord, folder: Path) -> None:

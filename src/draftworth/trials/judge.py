@@ -152,6 +152,8 @@ def judge_all(
     count = len(candidates_of(arms))
     for arm in (one for one in arms if one.name != BASELINE):
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
+        if not blocks and is_diagnostic(arm.config, arm.env):
+            continue  # it was given up, and a finding says so
         found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted)
         about = [*_checked(arm, check), *_about(arm, blocks), *_warmer(arm, baseline, blocks)]

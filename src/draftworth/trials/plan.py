@@ -29,6 +29,7 @@ class Kind(StrEnum):
     LOOK = "look"
     SCORE = "score"
     HOLD = "hold"
+    PROFILE = "profile"
     STOP = "stop"
     RESTORE = "restore"
 
@@ -109,6 +110,7 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
             "and make it an arm's speculative_config"
         )
     commands = {arm.name: arm_command(engine, base, arm, version) for arm in (config.baseline, *config.variants)}
+    commands |= {arm.name: arm_command(engine, base, arm, version) for arm in config.profiled_arms}
     once = len(config.diagnostic_arms)
     blocks = 1 + config.verdict.starts * (1 + len(config.variants) - once) + once
     block_requests = prompts * config.workload.repeats * len(sweep_of(config.workload))
@@ -206,14 +208,25 @@ class _Builder:
     def variants(self, number: int) -> None:
         """Start each variant of a round in turn; of the last round the last one may be held for a person.
 
-        Arms that only measure have their turn in the first round, before the variants: what is held, or reached by the
-        end of the time, is what people want.
+        Arms that only measure have their turn in the first round, behind the variants: those come first where time is
+        short. Where one is held, they come before it.
         """
         only_measure = self.config.diagnostic_arms
         variants = [arm for arm in self.config.variants if arm not in only_measure]
-        for arm in (*(only_measure if number == 1 else ()), *variants):
-            held = number == self.config.verdict.starts and arm is variants[-1]
-            self.arm(arm, hold=self.config.limits.hold_s if held else 0.0)
+        hold = self.config.limits.hold_s
+        if hold and number == 1:
+            self.only_measuring()
+        for arm in variants:
+            self.arm(arm, hold=hold if number == self.config.verdict.starts and arm is variants[-1] else 0.0)
+        if not hold and number == 1:
+            self.only_measuring()
+
+    def only_measuring(self) -> None:
+        """Start each arm that only measures in turn."""
+        for arm in self.config.diagnostic_arms:
+            self.arm(arm)
+        for arm in self.config.profiled_arms:
+            self.arm(arm, profile=True)
 
     def stop_original(self, observed: "Observed", *, again: bool) -> None:
         """Add the end of the original."""
@@ -234,8 +247,10 @@ class _Builder:
             about="start the original service and check that it generates",
         )
 
-    def arm(self, arm: ArmConfig, *, look: int = 0, score: bool = False, hold: float = 0.0) -> None:
-        """Start, measure, perhaps look and score, stop."""
+    def arm(
+        self, arm: ArmConfig, *, look: int = 0, score: bool = False, hold: float = 0.0, profile: bool = False
+    ) -> None:
+        """Start, measure or profile, perhaps look and score, stop."""
         self.add(
             Kind.START,
             arm.name,
@@ -244,7 +259,11 @@ class _Builder:
             about=f"start {arm.name} and wait until it has generated a token",
             undo=f"end every process of {arm.name}",
         )
-        self.measure(arm.name, "")
+        if profile:
+            about = f"profile {arm.name}: a short run under the engine's own profiler, compared with no time"
+            self.add(Kind.PROFILE, arm.name, about=about)
+        else:
+            self.measure(arm.name, "")
         if hold:
             about = f"leave {arm.name} running for {hold:g} s for a person to try; `draftworth trial release` ends it"
             self.add(Kind.HOLD, arm.name, about=about)

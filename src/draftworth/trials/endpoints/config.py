@@ -16,6 +16,7 @@ from draftworth.trials.config import (
     json_only,
     plain_url,
 )
+from draftworth.trials.diagnostics import PROBE
 
 
 class EndpointsConfig(AccessConfig):
@@ -104,7 +105,7 @@ class EndpointsTrial(CommonConfig):
         for arm in self.arms:
             if arm.url == self.service.baseline and arm.model in (None, self.service.model):
                 raise ValueError(f"arms: {arm.name}: its url is the baseline's; a trial needs two servers")
-        if self.verdict.diagnostics:
+        if set(self.verdict.diagnostics) - {PROBE}:
             raise ValueError(
                 "verdict.diagnostics: endpoints are not started by Draftworth; start a null draft and one of synthetic "
                 "acceptance yourself and add each as an [[arms]] with its speculative_config"

@@ -24,6 +24,7 @@ from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE
+from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare, turns
 from draftworth.trials.finish import Finished, finish
@@ -33,6 +34,7 @@ from draftworth.trials.judge import ArmInfo, decided
 from draftworth.trials.measure import METRICS, refuse_failed
 from draftworth.trials.note import ArmNotes
 from draftworth.trials.plan import Kind, Plan, Step
+from draftworth.trials.probing import loads_of, probe_baseline
 from draftworth.trials.progress import Progress
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import check_scores, score_all, spread, within_context
@@ -109,7 +111,7 @@ class _Run:
         try:
             self.outcome.findings += workload_findings(self.config.workload, self.ready.prompts)
             self._warm_up()
-            enough = False
+            enough = probed = False
             for step in self.ready.plan.steps:
                 if enough and not step.closing:
                     self.progress.skip()
@@ -119,6 +121,9 @@ class _Run:
                 began = time.monotonic()
                 try:
                     enough = self._take(step) or enough
+                    if not probed and PROBE in self.config.verdict.diagnostics:
+                        probed = True
+                        self._probe()
                 finally:
                     self.outcome.waited_s += time.monotonic() - began
         except Interrupt as interrupt:
@@ -131,6 +136,25 @@ class _Run:
             self.interrupts.hold()
             self._judge_client()  # of a part that was cut short, too
         return self.outcome
+
+    def _probe(self) -> None:
+        """Measure what the baseline's steps cost, behind the first part."""
+        arm = self.ready.arms[0]
+        self.progress.line("probing what a step of the baseline costs")
+        found = probe_baseline(
+            arm.target.base_url,
+            self.folder,
+            [row for block in self.outcome.blocks if block.arm == arm.name for row in block.rows],
+            access=arm.target.access,
+            model=arm.target.model,
+            log=None,
+            loads=loads_of(self.ready.sweep),
+            configs=[one.speculative_config for one in self.config.arms],
+            seconds=self.deadline - time.monotonic(),
+            tell=lambda what, done, whole: self.progress.count(done, whole, what),
+        )
+        self.outcome.findings += [found] if found else []
+        self.interrupts.check()
 
     def _take(self, step: Step) -> bool:
         """Do one step. Returns whether the evidence is enough now."""

@@ -1,0 +1,86 @@
+"""How much of the difference between arms has a cause: the real trials that are kept, explained.
+
+Reads benchmarks/data/prediction/<run>/ as prediction.py does: each trial is explained with the run's costs file and the
+engine modes of all its trials; arms that a mode was fitted to are left out, since they have no rest by construction.
+
+    python -m benchmarks.explain [RUN …]
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from draftworth.costs.file import load_costs
+from draftworth.explain.base import Account
+from draftworth.explain.whole import explain_trial
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "benchmarks" / "data" / "prediction"
+PAGE = ROOT / "docs" / "explain.md"
+BEGIN, END = "<!-- shares: by benchmarks/explain.py -->", "<!-- end of shares -->"
+
+
+def accounts(run: Path) -> list[Account]:
+    """Return the accounts of a run's variants, those of arms that only measure left out."""
+    trials = sorted(path.parent for path in run.glob("*/trial.json"))
+    costs = load_costs(run / "costs-baseline.json")
+    found = [explain_trial(one, costs, [other for other in trials if other != one]) for one in trials]
+    return [one for each in found for one in each.accounts if not one.diagnostic]
+
+
+def table(found: dict[str, list[Account]]) -> list[str]:
+    """Return the tables of the page."""
+    names = ["run", "arms and loads", "share with a cause, median (least)", "rest's interval holds 0"]
+    lines = [f"| {' | '.join([*names, 'its width over the difference, median'])} |", "|" + "---|" * 5]
+    for name, some in found.items():
+        shares = [one.assigned for one in some if one.assigned is not None]
+        rests = [one.parts[-1].ms for one in some]
+        holds = sum(rest.low <= 0 <= rest.high for rest in rests)
+        widths = [(rest.high - rest.low) / abs(one.difference.value) for rest, one in zip(rests, some, strict=True)]
+        lines.append(
+            f"| {name} | {len(some)} | {np.median(shares):.0%} ({min(shares):.0%}) | {holds} of {len(some)} | "
+            f"{np.median(widths):.0%} |"
+        )
+    parts = ["engine mode", "verification", "tokens gained", "rest"]
+    lines += ["", f"| run | arm | at a time | TPOT, ms | {' | '.join(parts)} (95 %) | with a cause |", "|" + "---|" * 9]
+    lines += [_row(name, one) for name, some in found.items() for one in some]
+    return lines
+
+
+def _row(run: str, one: Account) -> str:
+    ms = {part.cause: part.ms for part in one.parts}
+    rest = ms["rest"]
+    told = [f"{ms[cause].value:+.2f}" for cause in ("engine mode", "verification", "tokens gained")]
+    told.append(f"{rest.value:+.2f} ({rest.low:+.2f} to {rest.high:+.2f})")
+    share = "-" if one.assigned is None else f"{one.assigned:.0%}"
+    tpot = f"{one.baseline_ms:.2f} to {one.arm_ms:.2f}"
+    return f"| {run} | {one.arm} | {one.concurrency} | {tpot} | {' | '.join(told)} | {share} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Explain the kept trials and write the table into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="*", help="names below benchmarks/data/prediction; default: all")
+    args = parser.parse_args(arguments)
+    runs = [DATA / name for name in args.runs] or sorted(path for path in DATA.iterdir() if path.is_dir())
+    found = {run.name: accounts(run) for run in runs}
+    lines = table(found)
+    print("\n".join(lines))
+    if not args.runs:
+        page = PAGE.read_text(encoding="utf-8")
+        before, rest = page.split(BEGIN, 1)
+        PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+        kept = {
+            name: [one.model_dump(mode="json", exclude={"changes"}) for one in some] for name, some in found.items()
+        }
+        results = ROOT / "benchmarks" / "results" / "explain.json"
+        results.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""A short run under the engine's own profiler (`diagnostics = ["profile"]`): vLLM's torch profiler, read and kept.
+
+The profiler has to be configured when the server starts and slows what it watches, so the baseline and the first
+variant get a start of their own for it, whose times are compared with nothing else. Source: vLLM's `--profiler-config`
+and its `/start_profile` and `/stop_profile` (0.25 and 0.32).
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from draftworth.bench.base import Closed, Prompt, RequestRow, Sampling, Target
+from draftworth.errors import DraftworthError, MeasureError, TrialError
+from draftworth.findings import Code, Finding, find
+from draftworth.trials.ask import bounded
+
+if TYPE_CHECKING:
+    from draftworth.profiles.base import Profile
+
+FOLDER = "profiles"
+TRIAL = "{trial}"
+"""Stands for the trial's folder in an arm's flags, which are made before there is one."""
+PROFILER_ENV = {"VLLM_CUSTOM_SCOPES_FOR_PROFILING": "1"}
+"""vLLM names its ranges (`gpu_model_runner: draft`) in a profile only with it."""
+REQUESTS = 8
+"""As many as this, all at a time: the trace of a long run takes minutes to write and to read."""
+TOKENS = 24
+_OK = 200
+_STOP_S = 600.0
+"""Writing the trace of some hundred steps with all ranks takes up to minutes."""
+
+
+def profiler_flags(arm: str) -> tuple[str, ...]:
+    """Return what vLLM is started with, so that its profiler writes into the trial's folder."""
+    config = {
+        "profiler": "torch",
+        "torch_profiler_dir": f"{TRIAL}/{FOLDER}/{arm}",
+        "torch_profiler_with_stack": False,  # Python's stacks slow the host severalfold
+    }
+    return "--profiler-config", json.dumps(config)
+
+
+def profile_server(
+    target: Target,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    arm: str,
+    *,
+    at_once: int,
+    seconds: float,
+    tell: Callable[[str], None],
+) -> tuple["Profile | None", Finding | None]:
+    """Profile some requests and keep what was read as `profiles/<arm>.json`.
+
+    Args:
+        target: the server, started with `profiler_flags`.
+        prompts: to choose from.
+        folder: the trial's.
+        arm: its name.
+        at_once: concurrency.
+        seconds: most it may take.
+        tell: takes what is happening now.
+
+    Returns:
+        The profile, or why there is none.
+    """
+    from draftworth.bench import run  # noqa: PLC0415 - lazy: the load generator
+    from draftworth.profiles.read import read_profile  # noqa: PLC0415 - lazy
+
+    traces, until = folder / FOLDER / arm, time.monotonic() + seconds
+    traces.mkdir(parents=True, exist_ok=True)
+
+    def ask(path: str, most: float) -> None:
+        try:
+            bounded(lambda: _post(target, path), max(1.0, min(most, until - time.monotonic())))
+        except TrialError:
+            raise MeasureError(f"POST {path}: no answer in {most:g} s, or limits.downtime_s was reached") from None
+
+    rows: list[RequestRow] = []
+    try:
+        for profiled in (False, True):  # the first run warms up: compiled kernels, prefix cache
+            if profiled:
+                tell("profiling")
+                ask("/start_profile", 60.0)
+            measured = bounded(
+                lambda: run.measure(
+                    target,
+                    prompts=list(prompts)[:REQUESTS],
+                    sampling=Sampling(max_tokens=TOKENS, temperature=0.0, seed=0, ignore_eos=True),
+                    arm=arm,
+                    block=0,
+                    load=Closed(at_once),
+                    warmup=0,
+                ),
+                max(1.0, until - time.monotonic()),
+            )
+            rows = measured.rows
+        tell("the profiler writes its trace")
+        ask("/stop_profile", _STOP_S)
+        tell("reading the trace")
+        answered = [row for row in rows if row.ok and row.tokens]
+        tokens = sum((row.tokens or 1) - 1 for row in answered)
+        found = read_profile([traces], tokens=float(tokens) if tokens else None)
+        (folder / FOLDER / f"{arm}.json").write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except (DraftworthError, OSError) as error:
+        return None, _not(arm, str(error))
+    return found, None
+
+
+async def _post(target: Target, path: str) -> None:
+    """POST without a body.
+
+    Raises:
+        MeasureError: no answer, or none that says it was done.
+    """
+    import aiohttp  # noqa: PLC0415 - lazy
+
+    from draftworth.bench.failures import status_line  # noqa: PLC0415 - lazy
+    from draftworth.bench.probes import failure, new_session  # noqa: PLC0415 - lazy
+
+    try:
+        async with new_session(access=target.access) as session, session.post(f"{target.base_url}{path}") as answer:
+            text = await answer.text(errors="replace")
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        raise MeasureError(f"POST {path}: {failure(error)}") from error
+    if answer.status != _OK:
+        why = status_line(answer.status, text, location=None, has_key=bool(target.access.headers))
+        raise MeasureError(f"POST {path}: {why}")
+
+
+def kept(folder: Path, arm: str) -> "Profile | None":
+    """Return a profile of a finished trial; None where there is none."""
+    from draftworth.profiles.base import Profile  # noqa: PLC0415 - lazy
+
+    try:
+        return Profile.model_validate_json((folder / FOLDER / f"{arm}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _not(arm: str, why: str) -> Finding:
+    return find(Code.NOT_PROFILED, f"{arm}: no profile: {why}", arm=arm)
