@@ -43,6 +43,8 @@ _VERBS = {
     "probe": ("draftworth.cli.probe:probe", "What a step of a running baseline costs, by tokens and concurrency."),
     "costs": ("draftworth.cli.costs:app", "A costs file, or a step on paper from a model's shape and a GPU."),
     "predict": ("draftworth.cli.predict:predict", "The speed-up of every setting, before any reload."),
+    "decide": ("draftworth.cli.decide:decide", "A decision record from a trial, or what others reported."),
+    "decisions": ("draftworth.cli.decisions:app", "The options tree: states, gates, what to reopen, what is next."),
     "explain": ("draftworth.cli.explain:explain", "Where the milliseconds between the arms of a trial went."),
     "host": ("draftworth.cli.host:app", "Machines that trials are driven on over SSH: check, install."),
     "service": ("draftworth.cli.service:app", "A good systemd unit for an engine's command."),

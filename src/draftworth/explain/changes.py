@@ -79,8 +79,10 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
     mode = next(one for one in account.parts if one.cause == "engine mode")
     without = account.arm_ms - mode.ms.value
     if account.difference.value > 0 and mode.ms.low > 0 and without > 0:
-        gain = account.baseline_ms / without
-        ends = sorted((account.baseline_ms / max(account.arm_ms - one, 1e-9)) for one in (mode.ms.low, mode.ms.high))
+        # Fewer steps than it took there cannot be, and none is shorter than the baseline's.
+        least = account.steps_per_token * account.baseline_step_ms
+        gain = account.baseline_ms / max(without, least)
+        ends = sorted(account.baseline_ms / max(account.arm_ms - one, least) for one in (mode.ms.low, mode.ms.high))
         pays = "it would pay" if ends[0] > 1 else "it may pay" if ends[1] > 1 else "it would not pay even so"
         found.append(
             Change(

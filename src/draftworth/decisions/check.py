@@ -1,0 +1,233 @@
+"""Every gate and every decided option against what was measured since: what can be taken up, what should be reopened.
+
+A decision is reopened by evidence that is newer than its own: a trial of its arm with another verdict; another engine
+version, runner or hardware of the same service in a newer trial or costs file; traffic of another mix; a head it did
+not know; a prediction beyond the bound it states; a gate that no longer holds. Files of another model or engine are no
+reason.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from draftworth.decisions.assumptions import assumptions_of, changed, same_service
+from draftworth.decisions.base import Assumptions, Decision, Option
+from draftworth.decisions.conclude import Conclusion, conclude
+from draftworth.decisions.conditions import Holds
+from draftworth.decisions.decide import Wish, move
+from draftworth.decisions.gates import evaluate, wrong_gate
+from draftworth.decisions.known import Known, costs_assumptions, with_arm
+from draftworth.decisions.records import history_remarks
+from draftworth.decisions.states import DECIDED, State
+from draftworth.errors import UsageError
+from draftworth.models import Frozen
+from draftworth.trials.record import TrialRecord
+
+_ID = re.compile(r"^(\d{8}-\d{6})(?:-(\d+))?$")
+MIX_SHIFT = 0.1
+"""Share of prompts that has to move to another category before traffic is another: a tenth."""
+
+
+class OptionCheck(Frozen):
+    """One option against the evidence."""
+
+    option: str
+    title: str
+    parent: str | None = None
+    state: State
+    record: str = ""
+    """The file that says so; empty where tree.toml does."""
+    gate: str = ""
+    """In words."""
+    holds: Holds | None = None
+    """Whether its gate holds; None where it has none."""
+    reopen: tuple[str, ...] = ()
+    """Why it should be reopened."""
+    remarks: tuple[str, ...] = ()
+    """What else is new: it can be taken up, a trial confirms it or waits to be decided on."""
+
+
+class Checked(Frozen):
+    """Everything `draftworth decisions check` tells."""
+
+    schema_version: int = 1
+    title: str = ""
+    options: tuple[OptionCheck, ...]
+    """In the order of the tree."""
+    history: tuple[str, ...] = ()
+    """What is wrong with the records."""
+    left_out: tuple[str, ...] = ()
+    """Files that could not be read."""
+    written: tuple[str, ...] = ()
+    """Records that `--apply` wrote."""
+
+
+def check(known: Known) -> Checked:
+    """Hold every option against the evidence; nothing is written."""
+    options = tuple(_one(option, known) for option in known.tree.options)
+    return Checked(
+        title=known.tree.title,
+        options=options,
+        history=tuple(history_remarks(known.tree, known.records)),
+        left_out=tuple(known.left_out),
+    )
+
+
+def apply(checked: Checked, folder: Path, today: str) -> Checked:
+    """Write a record for everything that should be reopened. Returns the check with the files that were written."""
+    files: list[str] = []
+    for one in checked.options:
+        if one.reopen:
+            wish = Wish(today=today, state="reopened")
+            files += move(one.option, wish, folder, one.reopen, by="check").files
+    return checked.model_copy(update={"written": tuple(files)})
+
+
+def _one(option: Option, known: Known) -> OptionCheck:
+    state, last = known.state(option.name), known.newest(option.name)
+    holds = evaluate(option.gate, option, known) if option.gate else None
+    reasons: list[str] = []
+    remarks = wrong_gate(option, known)
+    if last is not None and state in DECIDED:
+        reasons, more = _since(option, last.decision, known)
+        remarks += more
+        if state == "adopted" and holds is not None and holds.holds is False:
+            reasons.append(f"its gate no longer holds: {holds.reason}")
+    else:
+        if holds is not None and holds.holds and state in {"open", "pending", "reopened"}:
+            remarks.append(f"its gate holds: it can be taken up ({holds.reason})")
+        decided = last.decision if last else None
+        remarks += [
+            f"trial {one.id} measured {known.arm_of(option)}, and nothing was decided on it: "
+            f"`draftworth decide {one.id} --option {option.name}`"
+            for one in _newer(with_arm(known.trials, known.arm_of(option)), decided)[-1:]
+        ]
+    return OptionCheck(
+        option=option.name,
+        title=option.title,
+        parent=option.parent,
+        state=state,
+        record=last.path.name if last else "",
+        gate=option.gate.words if option.gate else "",
+        holds=holds,
+        reopen=tuple(dict.fromkeys(reasons)),
+        remarks=tuple(dict.fromkeys(remarks)),
+    )
+
+
+def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], list[str]]:
+    """Return why a decided option should be reopened, and what else is new."""
+    then = decided.assumptions
+    arm = decided.arm or known.arm_of(option)
+    reasons, remarks = [], []
+    newer = _newer(known.trials, decided)
+    again = [(one, told) for one in with_arm(newer, arm) if (told := _told(one, arm, then)) is not None]
+    if again:
+        trial, found = again[-1]
+        differs = "; ".join(changed(then, found.assumptions))
+        under = f", under {differs}" if differs else ""
+        if found.state in DECIDED and found.state != decided.state:
+            reasons.append(f"trial {trial.id} says otherwise{under}: {found.outcome[0]}")
+        else:
+            word = "confirms it" if found.state == decided.state else "does not decide it"
+            keep = f"`draftworth decide {trial.id} --option {option.name}` keeps it"
+            remarks.append(f"trial {trial.id} {word}{under}: {found.outcome[0]} {keep}")
+        if found.state == decided.state:
+            then, newer = found.assumptions, [one for one in newer if one.created > trial.created]
+    reasons += _elsewhere(then, newer)
+    reasons += _by_costs(then, decided, known)
+    reasons += _by_predictions(option, decided, known)
+    reasons += _by_heads(option, decided)
+    return reasons, remarks
+
+
+def _told(trial: TrialRecord, arm: str, then: Assumptions) -> Conclusion | None:
+    """Return what a trial says of an arm, where it is of the same service and decides anything."""
+    try:
+        found = conclude(trial, arm)
+    except UsageError:
+        return None  # a diagnostic arm decides nothing
+    return found if same_service(then, found.assumptions) else None
+
+
+def _elsewhere(then: Assumptions, newer: Sequence[TrialRecord]) -> Iterator[str]:
+    """Yield what the newest trial of the same service ran on that a decision did not."""
+    same = [(one, now) for one in newer if same_service(then, now := assumptions_of(one, None, one.comparison))]
+    if not same:
+        return
+    trial, now = same[-1]
+    for clause in changed(then, now.model_copy(update={"traffic": "", "head": ""})):
+        yield f"trial {trial.id} is of other conditions: {clause}"
+    moved = mix_shift(then.categories, now.categories)
+    if moved is not None and moved >= MIX_SHIFT:
+        yield f"trial {trial.id} has other traffic: {100 * moved:.0f} % of the prompts moved to other categories"
+
+
+def mix_shift(then: Mapping[str, int], now: Mapping[str, int]) -> float | None:
+    """Return the share of prompts that is in other categories (total variation); None where either has none."""
+    before, after = sum(then.values()), sum(now.values())
+    if not before or not after:
+        return None
+    return sum(abs(then.get(name, 0) / before - now.get(name, 0) / after) for name in {*then, *now}) / 2
+
+
+def _by_costs(then: Assumptions, decided: Decision, known: Known) -> Iterator[str]:
+    since = _moment(decided, known)
+    for path, costs in known.costs[::-1]:
+        now = costs_assumptions(costs)
+        if _later(costs.created, since) and same_service(then, now):
+            yield from (f"{path} is of other conditions: {clause}" for clause in changed(then, now))
+            return
+
+
+def _by_predictions(option: Option, decided: Decision, known: Known) -> Iterator[str]:
+    limit = decided.reopen_at_speed_up
+    cited = {one.path for one in decided.evidence}
+    fresh = [
+        (path, read)
+        for path, read in known.predictions(option)
+        if path not in cited and read.settings and _later(str(read.costs.get("created") or ""), _moment(decided, known))
+    ]
+    if limit is None or not fresh:
+        return
+    path, prediction = fresh[-1]
+    best = max(prediction.settings, key=lambda one: one.speed_up.low)
+    most = max(prediction.settings, key=lambda one: one.speed_up.high)
+    shown = best if decided.state == "ruled out" else most
+    found = shown.speed_up
+    beyond = found.low > limit if decided.state == "ruled out" else found.high < limit
+    if beyond:
+        side = "above" if decided.state == "ruled out" else "below"
+        yield (
+            f"{path} predicts a speed-up of {found.value:.3f} ({found.low:.3f} to {found.high:.3f}) at k = {shown.k}, "
+            f"concurrency {shown.concurrency}: {side} {limit:g}"
+        )
+
+
+def _by_heads(option: Option, decided: Decision) -> Iterator[str]:
+    before = {one.head for one in decided.evidence} | {decided.assumptions.head}
+    for one in option.evidence:
+        if one.kind == "head" and one.head not in before and _later(one.date, decided.date):
+            yield f"a head that was not known then: {one.head}, {one.date}"
+
+
+def _newer(trials: Sequence[TrialRecord], decided: Decision | None) -> list[TrialRecord]:
+    """Return the trials that a decision did not know, oldest first."""
+    if decided is None:
+        return list(trials)
+    then = _ID.fullmatch(decided.trial)
+    if then is None:
+        return [one for one in trials if _later(one.created, decided.date)]
+    key = (then[1], int(then[2] or 1))
+    return [one for one in trials if (now := _ID.fullmatch(one.id)) and (now[1], int(now[2] or 1)) > key]
+
+
+def _moment(decided: Decision, known: Known) -> str:
+    """Return when a decision's own evidence was made: its trial's moment, else the record's day."""
+    return next((one.created for one in known.trials if one.id == decided.trial), decided.date)
+
+
+def _later(moment: str, since: str) -> bool:
+    """Whether a moment is later; of moments told less exactly, only as far as both are told."""
+    length = min(len(moment), len(since))
+    return moment[:length] > since[:length]

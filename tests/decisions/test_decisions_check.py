@@ -1,0 +1,280 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.decisions.decisions_lab import edited, keep, run, tree
+
+from draftworth.costs.base import Costs
+from draftworth.decisions.check import mix_shift
+from draftworth.decisions.records import read_all
+
+ONE = '[[options]]\nname = "A"\ntitle = "n-gram"\nmethod = "ngram"\narm = "ngram-5"\n'
+LATER = "20261215-100000"
+RULED_OUT = ("slower", (1.2, 1.1, 1.3))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home folder whose only option was ruled out on vLLM 0.32.0."""
+    tree(tmp_path, ONE)
+    keep(tmp_path, edited(*RULED_OUT))
+    assert run(tmp_path, "decide", "latest").code == 0
+    return tmp_path
+
+
+def checked(home: Path, *words: str) -> dict[str, Any]:
+    done = run(home, "decisions", "check", "--json", *words)
+    assert done.code == 0, done.err
+    found: dict[str, Any] = done.json
+    return found
+
+
+def reasons(home: Path) -> list[str]:
+    found: list[str] = checked(home)["options"][0]["reopen"]
+    return found
+
+
+def renamed(data: dict[str, Any], arm: str) -> dict[str, Any]:
+    """Return a record whose variant has another name."""
+    text: dict[str, Any] = json.loads(json.dumps(data).replace('"ngram-5"', f'"{arm}"'))
+    return text
+
+
+def test_with_nothing_newer_nothing_is_reopened(home: Path) -> None:
+    assert reasons(home) == []
+    assert run(home, "decisions", "check").out == "Nothing is to be reopened.\n"
+
+
+def test_a_newer_trial_with_another_verdict_reopens(home: Path) -> None:
+    keep(home, edited("faster", trial=LATER))
+    (reason,) = reasons(home)
+    assert reason.startswith(
+        f"trial {LATER} says otherwise: ngram-5 is adopted: TPOT ratio to the baseline 0.750 (95 % "
+    )
+
+
+def test_a_newer_trial_with_the_same_verdict_confirms_even_on_another_version(home: Path) -> None:
+    keep(home, edited(*RULED_OUT, trial=LATER, version="0.33.0"))
+    found = checked(home)["options"][0]
+    assert found["reopen"] == []
+    assert f"trial {LATER} confirms it, under engine version: 0.32.0 then, 0.33.0 now" in found["remarks"][0]
+
+
+def test_one_that_does_not_decide_reopens_nothing_by_itself(home: Path) -> None:
+    keep(home, edited("inconclusive", (0.95, 0.85, 1.06), trial=LATER))
+    found = checked(home)["options"][0]
+    assert (found["reopen"], "does not decide it" in found["remarks"][0]) == ([], True)
+
+
+def test_another_version_in_a_trial_of_another_arm_reopens(home: Path) -> None:
+    keep(home, renamed(edited(trial=LATER, version="0.33.0"), "eagle"))
+    assert reasons(home) == [f"trial {LATER} is of other conditions: engine version: 0.32.0 then, 0.33.0 now"]
+
+
+def test_other_hardware_reopens_and_another_kernel_does_not(home: Path) -> None:
+    data = renamed(edited(trial=LATER), "eagle")
+    data["machine"]["kernel"] = "7.0"
+    keep(home, data)
+    assert reasons(home) == []
+    data["machine"]["cores"] = 64
+    keep(home, data)
+    told = "hardware: processor AMD EPYC, cores 2 then, processor AMD EPYC, cores 64 now"
+    assert reasons(home) == [f"trial {LATER} is of other conditions: {told}"]
+
+
+def test_an_older_trial_or_one_of_another_model_reopens_nothing(home: Path) -> None:
+    keep(home, renamed(edited(trial="20261130-100000", version="0.33.0"), "eagle"))
+    other = json.loads(json.dumps(renamed(edited(trial=LATER, version="0.33.0"), "eagle")).replace("SmolLM2", "Qwen3"))
+    keep(home, other)
+    assert reasons(home) == []
+
+
+def test_traffic_of_another_mix_reopens(home: Path) -> None:
+    data = renamed(edited(trial=LATER), "eagle")
+    # 10 prompts, 2 of each of five categories; now 12: 4 coding and 2 of each other: 1/3 - 1/5 = 13 % moved.
+    for one in [*data["comparison"]["categories"], *data["comparisons"][0]["categories"]]:
+        one["pairs"] = 4 if one["category"] == "coding" else 2
+    keep(home, data)
+    assert reasons(home) == [f"trial {LATER} has other traffic: 13 % of the prompts moved to other categories"]
+
+
+def test_how_much_of_a_mix_moved() -> None:
+    assert mix_shift({"a": 1, "b": 1}, {"a": 50, "b": 50}) == 0
+    assert mix_shift({"a": 1}, {"b": 3}) == 1
+    assert mix_shift({"a": 3, "b": 1}, {"a": 2, "b": 2}) == 0.25
+    assert mix_shift({}, {"a": 1}) is None
+
+
+def costs(home: Path, **said: Any) -> None:
+    (home / "costs").mkdir(exist_ok=True)
+    said = {"created": "2026-12-20T00:00:00Z", "engine": "vllm", "model": "SmolLM2-135M-Instruct", **said}
+    (home / "costs" / "c.json").write_text(Costs(**said).model_dump_json())
+
+
+def test_newer_costs_of_another_version_reopen(home: Path) -> None:
+    costs(home, version="0.34.0")
+    assert reasons(home) == ["costs/c.json is of other conditions: engine version: 0.32.0 then, 0.34.0 now"]
+    costs(home, version="0.34.0", created="2026-11-01T00:00:00Z")
+    assert reasons(home) == []
+    costs(home, version="0.34.0", model="Qwen3-8B")
+    assert reasons(home) == []
+
+
+def prediction(home: Path, value: float, low: float, high: float, created: str = "2026-12-20T00:00:00Z") -> None:
+    one = {"value": value, "low": low, "high": high}
+    setting = {
+        "k": 2,
+        "concurrency": 1,
+        "length_per_step": 1.5,
+        "coverage": 0.5,
+        "length_per_drafting_step": 2.0,
+        "parts": {"base_ms": 4.0, "verify_ms": 1.0, "mode_ms": 1.0},
+        "idle_speed_up": 0.9,
+        "break_even_length": 2.0,
+        "limit": "nothing",
+        "speed_up": one,
+        "steps_per_token": one,
+        "tpot_ratio": one,
+        "step_ms": one,
+    }
+    data = {"trace": {}, "drafter": "vllm-ngram", "costs": {"created": created}, "settings": [setting], "verdict": "v"}
+    (home / "predictions").mkdir(exist_ok=True)
+    (home / "predictions" / "p.json").write_text(json.dumps(data))
+
+
+def test_a_prediction_beyond_the_bound_reopens(home: Path) -> None:
+    prediction(home, 1.1, 1.01, 1.2)
+    assert reasons(home) == []
+    prediction(home, 1.1, 1.03, 1.2)
+    assert reasons(home) == [
+        "predictions/p.json predicts a speed-up of 1.100 (1.030 to 1.200) at k = 2, concurrency 1: above 1.02"
+    ]
+    prediction(home, 1.1, 1.03, 1.2, created="2026-11-01T00:00:00Z")
+    assert reasons(home) == []
+
+
+def test_what_is_adopted_is_reopened_by_a_prediction_below_and_by_its_gate(tmp_path: Path) -> None:
+    gate = '[options.gate]\nwords = "w"\nall = [{ predicted_speed_up_at_least = 1.02 }]\n'
+    tree(tmp_path, ONE + gate)
+    keep(tmp_path, edited("faster"))
+    assert run(tmp_path, "decide", "latest").code == 0
+    assert reasons(tmp_path) == []
+    prediction(tmp_path, 0.9, 0.85, 0.95)
+    first, second = reasons(tmp_path)
+    assert first.endswith("0.900 (0.850 to 0.950) at k = 2, concurrency 1: below 0.98")
+    assert second.startswith("its gate no longer holds: predictions/p.json: best predicted speed-up 0.900")
+
+
+def test_apply_writes_one_record_and_is_then_done(home: Path) -> None:
+    costs(home, version="0.34.0")
+    found = checked(home, "--apply")
+    assert len(found["written"]) == 1
+    last = read_all(home / "decisions")[-1]
+    assert (last.decision.number, last.decision.by, last.decision.before, last.decision.state) == (
+        2,
+        "check",
+        "ruled out",
+        "reopened",
+    )
+    assert last.decision.reasons == ("costs/c.json is of other conditions: engine version: 0.32.0 then, 0.34.0 now",)
+    assert checked(home, "--apply")["written"] == []
+    assert "A  reopened  n-gram" in run(home, "decisions").out
+    # The evidence that was left behind does not decide it again.
+    done = run(home, "decide", "20261201-100000")
+    assert (done.code, "rests on this very evidence" in done.err) == (1, True)
+    keep(home, edited(*RULED_OUT, trial=LATER, version="0.34.0"))
+    assert f"nothing was decided on it: `draftworth decide {LATER} --option A`" in run(home, "decisions", "check").out
+    assert run(home, "decide", "latest").code == 0
+    assert reasons(home) == []
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_checked(home: Path) -> None:
+    costs(home, version="0.34.0")
+    folder = keep(home, edited(trial=LATER))
+    (folder / "trial.json").write_text('{"schema_version": 2, "id": 3}')
+    found = checked(home)
+    assert len(found["options"][0]["reopen"]) == 1
+    assert len(found["left_out"]) == 1
+    assert "trial.json: damaged" in found["left_out"][0]
+
+
+def test_a_damaged_record_stops_everything_with_its_line(home: Path) -> None:
+    path = next((home / "decisions").glob("0001*"))
+    path.write_text(path.read_text(encoding="utf-8").replace('by = "trial"', 'by = "me"'), encoding="utf-8")
+    for words in (("decisions",), ("decisions", "check"), ("decisions", "next"), ("decide", "latest")):
+        done = run(home, *words)
+        assert (done.code, f"{path}:9: by: input should be 'trial'" in done.err) == (1, True), done.err
+
+
+def test_a_gate_that_came_to_hold_is_told(tmp_path: Path) -> None:
+    tree(
+        tmp_path,
+        f'{ONE}[[options]]\nname = "B"\ntitle = "b"\n[options.gate]\nwords = "after A"\n'
+        'all = [{ option = "A", state = ["adopted"] }]\n',
+    )
+    assert checked(tmp_path)["options"][1]["remarks"] == []
+    keep(tmp_path, edited())
+    run(tmp_path, "decide", "latest")
+    assert checked(tmp_path)["options"][1]["remarks"] == [
+        "its gate holds: it can be taken up (option A is adopted)",
+    ]
+
+
+def test_next_orders_by_gate_state_gain_and_cost(tmp_path: Path) -> None:
+    def option(name: str, more: str = "") -> str:
+        return f'[[options]]\nname = "{name}"\ntitle = "t"\n{more}\n'
+
+    def gate(condition: str) -> str:
+        return f'[options.gate]\nwords = "w"\nall = [{{ {condition} }}]'
+
+    def gain(value: float) -> str:
+        return f'gain = {{ value = {value}, source = "s" }}'
+
+    tree(
+        tmp_path,
+        option("closed", gate('option = "open", state = ["adopted"]'))
+        + option("part-of-closed", 'parent = "closed"')
+        + option("unknown", gate('file = "x"'))
+        + option("open")
+        + option("gain-small", gain(1.1))
+        + option("gain-large", gain(1.5))
+        + option("cheap", 'reload_minutes = { value = 3, source = "s" }')
+        + option("pending", 'state = "pending"'),
+    )
+    found = run(tmp_path, "decisions", "next", "--json").json
+    assert [one["option"] for one in found["steps"]] == [
+        "pending",
+        "gain-large",
+        "gain-small",
+        "cheap",
+        "open",
+        "unknown",
+        "closed",
+        "part-of-closed",
+    ]
+
+
+def test_next_takes_the_cost_from_starts_and_says_what_is_not_known(tmp_path: Path) -> None:
+    tree(tmp_path, ONE + '[[options]]\nname = "B"\ntitle = "b"\n')
+    page = run(tmp_path, "decisions", "next").out
+    assert page.count("- Reloads of one trial: not known.") == 2
+    assert page.count("- Expected speed-up: not known.") == 2
+    costs(tmp_path, version="1", reload_s=90.0)
+    assert (
+        "- Reloads of one trial: 3 min, costs/c.json, twice the baseline's start."
+        in run(tmp_path, "decisions", "next").out
+    )
+    # The demo's starts: 29.344 s of the variant, 28.066 s the longest of the baseline: 0.957 min.
+    keep(tmp_path, edited("inconclusive", (0.95, 0.85, 1.06)))
+    out = tmp_path / "page" / "next.md"
+    assert run(tmp_path, "decisions", "next", "--out", out).out == ""
+    page = out.read_text(encoding="utf-8")
+    assert "- Reloads of one trial: 0.957 min, starts of trial 20261201-100000." in page
+    assert "- Reloads of one trial: 0.957 min, starts of trial 20261201-100000, another arm's." in page
+
+
+def test_no_tree_is_one_line(tmp_path: Path) -> None:
+    done = run(tmp_path, "decisions")
+    assert (done.code, done.err.count("\n")) == (1, 1)
+    assert "there is no options tree yet" in done.err
