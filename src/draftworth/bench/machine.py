@@ -2,21 +2,35 @@
 
 import os
 import platform
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """Return what the trial ran on: kernel, processor, cores, memory."""
+    """Return what the trial ran on: kernel, processor, cores, memory, and GPUs where there are any."""
     import psutil  # noqa: PLC0415 - lazy
 
+    gpus = _gpus()
     return {
         "kernel": platform.release(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "python": platform.python_version(),
+        **({"gpus": gpus} if gpus else {}),
     }
+
+
+def _gpus() -> list[str]:
+    """Return the GPUs by name, like ones together: `8 x NVIDIA H200`; empty where none can be read."""
+    if device_here() == "cpu":
+        return []
+    from draftworth.gpus import reader  # noqa: PLC0415 - lazy
+    from draftworth.hosts.local import LocalHost  # noqa: PLC0415 - lazy
+
+    names = Counter(gpu.name for gpu in reader(LocalHost()).read().gpus)
+    return [f"{count} x {name}" for name, count in names.items()]
 
 
 def _processor() -> str:
