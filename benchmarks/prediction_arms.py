@@ -22,6 +22,7 @@ class Server:
         gpu: the GPU it runs on.
         port: where it serves.
         speculation: its speculative configuration.
+        args: further arguments it is started with.
         lengths: synthetic acceptance lengths it is measured at; the first is for fitting, the others are judged.
     """
 
@@ -30,6 +31,7 @@ class Server:
     port: int
     speculation: dict[str, Any] | None = None
     lengths: tuple[float, ...] = ()
+    args: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -79,7 +81,9 @@ def trial(
     baseline, arms = servers[0], servers[1:]
     lines = ["[service]", 'type = "endpoints"', f'baseline = "{baseline.url}"', "looks = 1"]
     for arm in arms:
-        lines += ["[[arms]]", f'name = "{arm.name}{suffix}"', f'url = "{arm.url}"', f"speculative_config = {toml(arm)}"]
+        lines += ["[[arms]]", f'name = "{arm.name}{suffix}"', f'url = "{arm.url}"']
+        lines += [f"speculative_config = {toml(arm)}"] if arm.speculation else []
+        lines += [f"args = {json.dumps(arm.args)}"] if arm.args else []
     lines += ["[workload]", *(f"{key} = {json.dumps(value)}" for key, value in workload.items())]
     lines += ["[verdict]", "output_check = false"]
     file = folder / f"{name}.toml"

@@ -67,6 +67,14 @@ def test_what_cannot_be_is_said(words: tuple[str, ...], arms: tuple[dict[str, An
         config(*words, arms=arms)
 
 
+def test_sync_is_the_baseline_with_the_scheduling_of_speculation() -> None:
+    found = config("sync", "null-draft")
+    assert [arm.name for arm in found.variants] == ["ngram", "sync", "null-draft"]
+    assert found.variants[1].args == ("--no-async-scheduling",)
+    assert found.variants[1].speculative_config is None
+    assert [arm.name for arm in found.candidates] == ["ngram"]
+
+
 def test_another_engine_has_none() -> None:
     with pytest.raises(ValueError, match="no null draft or synthetic acceptance of sglang"):
         expand(("null-draft",), [ARM], "sglang")

@@ -15,6 +15,7 @@ its speed is what predictions are judged on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from draftworth.costs.arm_rows import Place, Sums, places_of
 from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
-from draftworth.costs.graphs import SHARES, in_pieces, solve
+from draftworth.costs.graphs import SHARES, in_pieces, solve, solve_with
 from draftworth.costs.model import FittedModel
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
@@ -31,6 +32,8 @@ from draftworth.trials.record import read
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+SYNCHRONOUS = "--no-async-scheduling"
+"""vLLM's flag for the scheduling that n-gram and suffix speculation gets."""
 RESAMPLES = 2000
 _ALWAYS = 0.999
 """Coverage from which on all steps draft."""
@@ -79,7 +82,12 @@ def modes_from_trial(
     own = [_step(place) for place in base.values()]
     known = Costs(created="", engine=engine, graph_sizes=graph_sizes, points=(*points, *own), prefills=tuple(prefills))
     steps = FittedModel(known)
-    modes: list[EngineMode] = []
+    # Of an arm without speculation and without asynchronous scheduling: what mixed steps share with the others.
+    modes = [
+        _beyond(record.id, place, base[batch, label], kind="plain")
+        for (name, batch, label), place in places.items()
+        if name != baseline and _synchronous(place) and (batch, label) in base
+    ]
     for drafting in (False, True):  # the null-draft arms first: M1 needs M0
         for (name, batch, label), place in places.items():
             if name == baseline or _kind(place) is not drafting:
@@ -93,15 +101,20 @@ def modes_from_trial(
             elif drafting:
                 modes += _drafting(record.id, place, plain, steps=steps, modes=[*modes, *known_modes], told=told)
             else:
-                modes.append(_idle(record.id, place, plain))
+                modes.append(_beyond(record.id, place, plain, kind="idle"))
     if not modes:
         told.append(f"trial {record.id}: no null-draft or synthetic arm, so no engine mode")
     return modes, own
 
 
 def is_diagnostic(place: Place) -> bool:
-    """Whether an arm only measures: a null draft, or one of synthetic acceptance."""
-    return _kind(place) is not None
+    """Whether an arm only measures: a null draft, one of synthetic acceptance, or one that only is scheduled alike."""
+    return _kind(place) is not None or _synchronous(place)
+
+
+def _synchronous(place: Place) -> bool:
+    """Whether an arm has no speculation, and no asynchronous scheduling either."""
+    return not place.speculation and SYNCHRONOUS in (place.arm.declared.get("args") or ())
 
 
 def _kind(place: Place) -> bool | None:
@@ -130,16 +143,16 @@ def _most_drafted(speculation: Mapping[str, Any]) -> int | None:
     return found if isinstance(found, int) and found > 0 else None
 
 
-def _idle(trial: str, place: Place, plain: Place) -> EngineMode:
+def _beyond(trial: str, place: Place, plain: Place, *, kind: Literal["idle", "plain"]) -> EngineMode:
+    """Return what a step of an arm that drafts nothing has beyond its baseline's."""
     counts = place.counts
-    assert counts is not None
-    assert counts.steps
-    per_token = (counts.emitted or counts.steps) / counts.steps
+    drafts = kind == "idle" and counts is not None and counts.steps and counts.emitted
+    per_token = counts.emitted / counts.steps if drafts and counts and counts.emitted and counts.steps else 1.0
     low, high = _interval(place.sums, plain.sums, per_token)
     step, base = place.sums.tpot * per_token, plain.sums.tpot
     return EngineMode(
-        kind="idle",
-        method=place.method,
+        kind=kind,
+        method=place.method if kind == "idle" else "none",
         runner=place.arm.runner,
         batch=place.batch,
         tokens=1,
@@ -200,7 +213,13 @@ def _drafting(
     uniform = float(lengths[n - 1]) ** place.batch if len(lengths) == n else 0.0
     if in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes) and uniform < drafts * _ALWAYS:
         ends = (both - below, both, both + above)
-        solved = np.array([[solve(one, idle, uniform, drafts - uniform, free) for free in SHARES] for one in ends])
+        shared = _shared(modes, place)
+        ways = (
+            [partial(solve_with, shared=one) for one in shared]
+            if shared
+            else [partial(solve, free=one) for one in SHARES]
+        )
+        solved = np.array([[way(one, idle, uniform, drafts - uniform) for way in ways] for one in ends])
         every, some = solved[..., 0], solved[..., 1]
         found_modes = {
             "drafting": (float(every[1, 1]), float(every.min()), float(every.max())),
@@ -224,6 +243,12 @@ def _drafting(
             base_ms=verify,
             source=f"trial {trial}, arm {name}",
         )
+
+
+def _shared(modes: Sequence[EngineMode], place: Place) -> tuple[float, float, float] | None:
+    """Return F at an arm's batch: lower end, value, upper end; None where it was not measured."""
+    found = [one for one in modes if one.kind == "plain" and one.batch == place.batch]
+    return (found[0].low, found[0].ms, found[0].high) if found else None
 
 
 def draft_shares(steps: int, drafting_steps: int, drafted: int, k: int | None = None) -> "NDArray[np.float64]":

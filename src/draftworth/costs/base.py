@@ -58,12 +58,13 @@ class Prefill(Frozen):
 class EngineMode(Frozen):
     """What switching speculation on adds to a step, measured beside a baseline of the same run."""
 
-    kind: Literal["idle", "drafting", "mixed"]
+    kind: Literal["idle", "drafting", "mixed", "plain"]
     """`idle`: M0, a step that drafts nothing; `drafting`: M1, a step that verifies drafts, beyond T of its tokens;
     `mixed`: where CUDA graphs tell them apart (`costs.graphs`), MX, a step in which not every request drafts as many
-    tokens as it may, and `drafting` is one in which all do."""
+    tokens as it may, and `drafting` is one in which all do; `plain`: F, a step without speculation that is scheduled as
+    speculation makes it (no asynchronous scheduling), which is a part of each of the others."""
     method: str
-    """The speculative method: `ngram`, `suffix`, `eagle3`, …"""
+    """The speculative method: `ngram`, `suffix`, `eagle3`, …; `none` for `plain`."""
     runner: str | None = None
     """vLLM's model runner, `V1` or `V2`."""
     batch: int

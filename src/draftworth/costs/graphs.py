@@ -41,6 +41,17 @@ def in_pieces(method: tuple[str, str | None], graph_sizes: Sequence[int]) -> boo
     return bool(graph_sizes) and (runner == "V1" or (runner is None and drafts in ON_THE_HOST))
 
 
+def mixed_of(idle: Floats, drafting: Floats, shared: float) -> Floats:
+    """Return MX of M0, M1 and F."""
+    return idle + drafting - shared
+
+
+def solve_with(both: float, idle: float, uniform: float, mixed: float, shared: float) -> tuple[float, float]:
+    """Return M1 and MX of a mixture where F is known; see `solve`."""
+    one = (both - mixed * (idle - shared)) / (uniform + mixed)
+    return one, float(mixed_of(idle, one, shared))
+
+
 def mixed_mode(idle: Floats, drafting: Floats, free: float = FREE) -> Floats:
     """Return MX of M0 and M1; `free` is F as a share of the smaller. What is below 0 shares nothing."""
     shared: Floats = np.maximum(0.0, np.minimum(idle, drafting))

@@ -61,6 +61,8 @@ def _mode(one: EngineMode) -> str:
     runner = f", {one.runner} runner" if one.runner else ""
     name = "draft nothing" if one.kind == "idle" else f"verify {one.tokens} tokens"
     name += " or fewer" if one.kind == "mixed" else ""
+    if one.kind == "plain":
+        name = "are scheduled as with speculation"
     return (
         f"  {one.method}{runner}, {one.batch} at a time, steps that {name}: +{one.ms:.3f} ms "
         f"({one.low:.3f} to {one.high:.3f}): {one.base_ms:.3f} -> {one.step_ms:.3f} ms; {one.source}"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from draftworth.costs.base import Costs, EngineMode
 from draftworth.costs.curve import Band, Ints
-from draftworth.costs.graphs import ON_THE_HOST, in_pieces, mixed_mode
+from draftworth.costs.graphs import ON_THE_HOST, in_pieces, mixed_mode, mixed_of
 from draftworth.errors import UsageError
 
 CARRIED = (0.6, 1.4)
@@ -113,7 +113,8 @@ def mode_band(
             text = f"that of {borrowed}, widened ({_sources(own['mixed'])})" if borrowed else _sources(own["mixed"])
         else:
             (idle, _), (drafting, text) = one("idle", part), one("drafting", part)
-            band, text = _mixed(idle, drafting), f"of both other kinds, as CUDA graphs run in pieces ({text})"
+            shared = plain_mode(costs, method[1], batch)
+            band, text = _mixed(idle, drafting, shared), f"of both other kinds, as CUDA graphs run in pieces ({text})"
         why[name] = f"engine mode of {name} steps: {text}"
         whole.ms[where], whole.low[where], whole.high[where] = band.ms, band.low, band.high
         whole.measured[where] = band.measured
@@ -139,7 +140,27 @@ def kinds(costs: Costs, method: tuple[str, str | None], *, batch: int, longest: 
     return {kind: mask for kind, mask in masks.items() if mask.any()}
 
 
-def _mixed(idle: Band, drafting: Band) -> Band:
+def plain_mode(costs: Costs, runner: str | None, batch: int) -> tuple[float, float, float] | None:
+    """Return F at a batch size, with its interval; None where no arm measured it."""
+    found = [one for one in costs.modes if one.kind == "plain" and (runner is None or one.runner in {None, runner})]
+    if not found:
+        return None
+    ms, low, high = (
+        _at(found, batch, 1, value)
+        for value in (
+            lambda some: _mean([one.ms for one in some]),
+            lambda some: min(one.low for one in some),
+            lambda some: max(one.high for one in some),
+        )
+    )
+    return ms, low, high
+
+
+def _mixed(idle: Band, drafting: Band, shared: tuple[float, float, float] | None) -> Band:
+    if shared is not None:
+        ms, least, most = shared
+        low, high = mixed_of(idle.low, drafting.low, most), mixed_of(idle.high, drafting.high, least)
+        return Band(mixed_of(idle.ms, drafting.ms, ms), low, high, np.zeros_like(idle.measured))
     low, high = mixed_mode(idle.low, drafting.low, 1.0), mixed_mode(idle.high, drafting.high, 0.0)
     return Band(mixed_mode(idle.ms, drafting.ms), low, high, np.zeros_like(idle.measured))
 

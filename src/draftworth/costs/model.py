@@ -18,7 +18,7 @@ from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
 from draftworth.costs.kv import near
 from draftworth.costs.mixed_steps import RARE, KindCost, MixedSteps, ModedSteps
-from draftworth.costs.mode import Kind, ModeBand, applies, kinds, known, mode_band
+from draftworth.costs.mode import Kind, ModeBand, applies, kinds, known, mode_band, plain_mode
 from draftworth.costs.paper.config import ModelShape
 from draftworth.costs.steps import Steps
 from draftworth.errors import UsageError
@@ -155,6 +155,11 @@ class FittedModel:
                 )
             )
         return found
+
+    def plain(self, method: tuple[str, str | None], batch: int) -> float | None:
+        """Return F at a batch size: what the scheduling that speculation gets adds by itself; None for not measured."""
+        found = plain_mode(self.costs, method[1], batch)
+        return None if found is None else found[0]
 
     def knows(self, method: tuple[str, str | None]) -> bool:
         """Whether the engine mode of a method is known; see `StepMixture`."""

@@ -56,7 +56,8 @@ def account(
     method = load.place.method, load.arm.runner
     kinds = model.by_kind(taken.shares, taken.pooled, load.place.batch, plain.place.context, method=method)
     difference = _difference(base, arm)
-    parts = [_mode(kinds, r, drafter_ms), _verification(kinds, r)]
+    shared = model.plain(method, load.place.batch)
+    parts = [_mode(kinds, r, drafter_ms, shared), _verification(kinds, r)]
     if drafter_ms is not None:
         parts.append(Part(cause="drafter", ms=_times(drafter_ms, r), evidence=("a profile of the arm",), measured=True))
     parts.append(_gained(base, t, r, steps.source))
@@ -93,11 +94,13 @@ def account(
     )
 
 
-def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None) -> Part:
+def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None, plain: float | None) -> Part:
     value, low, high = (r * sum(one.mode[end] for one in kinds) for end in range(3))
     less = 0.0 if drafter_ms is None else r * drafter_ms.value
     more = () if drafter_ms is not None else (IN_THE_MODE,)
-    details = [Detail(name=_KINDS[one.kind], ms=r * one.mode[0]) for one in kinds if one.share > 0]
+    details = _by_cause(kinds, r, plain) or [
+        Detail(name=_KINDS[one.kind], ms=r * one.mode[0]) for one in kinds if one.share > 0
+    ]
     if drafter_ms is not None:
         details.append(Detail(name="less the drafter", ms=-less))
     return Part(
@@ -107,6 +110,23 @@ def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None) -> Part
         measured=all(one.mode_measured for one in kinds),
         details=tuple(details) if len(details) > 1 else (),
     )
+
+
+def _by_cause(kinds: Sequence[KindCost], r: float, plain: float | None) -> list[Detail]:
+    """Return the mode by what makes it; nothing where F was not measured, or no step drafts nothing."""
+    of = {one.kind: one for one in kinds}
+    idle, mixed = of.get("idle"), of.get("mixed")
+    if plain is None or idle is None or idle.share <= 0:
+        return []
+    pieces = idle.mode[0] / idle.share - plain
+    share = idle.share + (mixed.share if mixed is not None else 0.0)
+    total = sum(one.mode[0] for one in kinds)
+    graphs = share * pieces
+    return [
+        Detail(name="no asynchronous scheduling", ms=r * plain),
+        Detail(name="steps outside the full graph", ms=r * graphs),
+        Detail(name="verifying, sampling, drafting", ms=r * (total - plain - graphs)),
+    ]
 
 
 def _verification(kinds: Sequence[KindCost], r: float) -> Part:

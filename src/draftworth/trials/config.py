@@ -14,8 +14,9 @@ from pydantic import Field, field_validator, model_validator
 from draftworth import redact
 from draftworth.bench.config import Count, SloConfig, WorkloadConfig
 from draftworth.models import FilePath, Strict, Words
-from draftworth.trials.diagnostics import PROFILE, check_words, expand, is_diagnostic
-from draftworth.trials.profiling import PROFILER_ENV, profiler_flags
+from draftworth.profiles.vllm import ENV
+from draftworth.trials.diagnostics import PROFILE, SYNC, SYNC_ARGS, check_words, expand, is_diagnostic
+from draftworth.trials.profiling import profiler_flags
 from draftworth.verdicts.rules import restart_priors
 
 __all__ = [
@@ -286,8 +287,9 @@ class VerdictConfig(Strict):
     diagnostics: Words = ()
     """What only measures, for `draftworth explain`: `"probe"` (step costs of the baseline, up to 45 s, no start),
     `"profile"` (baseline and first variant under vLLM's profiler, a start each; not of a unit or of endpoints), and
-    arms: `"null-draft"` (speculation on, nothing drafted), `"synthetic:1.5,2.0"` (drafts accepted at a configured
-    length). One start each; the verdict is never about them."""
+    arms: `"sync"` (no speculation, and the scheduling that n-gram gets), `"null-draft"` (speculation on, nothing
+    drafted), `"synthetic:1.5,2.0"` (drafts accepted at a configured length). One start each; the verdict is never about
+    them."""
 
     @field_validator("diagnostics")
     @classmethod
@@ -389,7 +391,7 @@ class TrialConfig(CommonConfig):
     @property
     def candidates(self) -> tuple[ArmConfig, ...]:
         """The variants a verdict can be about: those that only measure are none, unless there are no others."""
-        found = tuple(arm for arm in self.variants if not is_diagnostic(arm.speculative_config, arm.env))
+        found = tuple(arm for arm in self.variants if not is_diagnostic(arm.speculative_config, arm.env, arm.args))
         return found or self.variants
 
     @property
@@ -408,9 +410,7 @@ class TrialConfig(CommonConfig):
         first = next((arm for arm in self.arms if arm.speculative_config is not None), None)
         some = [self.baseline, *([first] if first is not None else [])]
         return tuple(
-            arm.model_copy(
-                update={"name": name, "args": (*arm.args, *profiler_flags(name)), "env": {**arm.env, **PROFILER_ENV}}
-            )
+            arm.model_copy(update={"name": name, "args": (*arm.args, *profiler_flags(name)), "env": {**arm.env, **ENV}})
             for arm in some
             for name in [f"{PROFILE}-{arm.name}"]
         )
@@ -419,7 +419,10 @@ class TrialConfig(CommonConfig):
     def diagnostic_arms(self) -> tuple[ArmConfig, ...]:
         """The arms of `verdict.diagnostics`."""
         found = expand(self.verdict.diagnostics, self.arms, self.service.engine)
-        return tuple(ArmConfig(name=name, speculative_config=config) for name, config in found)
+        arms = tuple(ArmConfig(name=name, speculative_config=config) for name, config in found)
+        if SYNC not in self.verdict.diagnostics:
+            return arms
+        return (ArmConfig(name=SYNC, args=(*self.baseline.args, *SYNC_ARGS), env=self.baseline.env), *arms)
 
     @property
     def url(self) -> str:

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 
 from draftworth.engines.base import synthetic_in
 
-NULL, SYNTHETIC, PROBE, PROFILE = "null-draft", "synthetic", "probe", "profile"
+NULL, SYNTHETIC, SYNC, PROBE, PROFILE = "null-draft", "synthetic", "sync", "probe", "profile"
+SYNC_ARGS = ("--no-async-scheduling",)
+"""What vLLM switches off for n-gram and suffix drafting, alone; for heads it stays on."""
 LOOKUP = 60
 """Tokens the null draft's lookup has to match: in real text next to none does."""
 _LONG_LOOKUP = 30
@@ -37,7 +39,7 @@ def check_words(words: Sequence[str]) -> None:
         ValueError: one of them is none: says which there are.
     """
     for word in words:
-        if word not in {NULL, PROBE, PROFILE}:
+        if word not in {NULL, SYNC, PROBE, PROFILE}:
             _lengths(word)
     if len(set(words)) != len(words):
         raise ValueError("diagnostics: one of them is there twice")
@@ -52,14 +54,14 @@ def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[t
     `synthetic:1.0` is nearest (all drafts refused).
 
     Args:
-        words: `null-draft`, `synthetic:1.5,2.0`, `probe` and `profile` (which are no such arms).
+        words: `null-draft`, `synthetic:1.5,2.0`, `sync`, `probe` and `profile` (which take nothing of an arm).
         arms: of the trial.
         engine: the service's.
 
     Raises:
         ValueError: no arm speculates, the arm has no null draft, a length cannot be reached, or the engine has neither.
     """
-    words = [word for word in words if word not in {PROBE, PROFILE}]
+    words = [word for word in words if word not in {PROBE, PROFILE, SYNC}]
     if not words:
         return []
     if engine != "vllm":
@@ -87,9 +89,13 @@ def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[t
     return found
 
 
-def is_diagnostic(config: Mapping[str, Any] | None, env: Mapping[str, str] | None = None) -> bool:
-    """Whether an arm only measures, by its configuration: synthetic acceptance, or a lookup that never matches."""
+def is_diagnostic(
+    config: Mapping[str, Any] | None, env: Mapping[str, str] | None = None, args: Sequence[str] = ()
+) -> bool:
+    """Whether an arm only measures: synthetic acceptance, a lookup that never matches, or only the scheduling."""
     if synthetic_in(config, env):
+        return True
+    if not config and set(SYNC_ARGS) <= set(args):
         return True
     shortest = (config or {}).get("prompt_lookup_min")
     return isinstance(shortest, int) and shortest >= _LONG_LOOKUP
@@ -122,6 +128,6 @@ def _lengths(word: str) -> list[float]:
     parts = [one.strip() for one in values.split(",")]
     if name != SYNTHETIC or not colon or not all(_NUMBER.fullmatch(one) for one in parts):
         raise ValueError(
-            f'diagnostics: {word!r} is none; there are "{PROBE}", "{PROFILE}", "{NULL}" and "{SYNTHETIC}:1.5,2.0"'
+            f'diagnostics: {word!r} is none; there are "{PROBE}", "{PROFILE}", "{SYNC}", "{NULL}", "{SYNTHETIC}:1.5,2"'
         )
     return [*dict.fromkeys(float(one) for one in parts)]

@@ -81,7 +81,9 @@ def arms_of(
 def candidates_of(arms: Sequence[ArmInfo]) -> list[ArmInfo]:
     """Return the variants a verdict can be about: those that only measure are none, unless there are no others."""
     variants = [arm for arm in arms if arm.name != BASELINE]
-    return [arm for arm in variants if not is_diagnostic(arm.config, arm.env)] or variants
+    return [
+        arm for arm in variants if not is_diagnostic(arm.config, arm.env, arm.declared.get("args") or ())
+    ] or variants
 
 
 def limits_of(config: CommonConfig) -> Limits:
@@ -152,7 +154,7 @@ def judge_all(
     count = len(candidates_of(arms))
     for arm in (one for one in arms if one.name != BASELINE):
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
-        if not blocks and is_diagnostic(arm.config, arm.env):
+        if not blocks and is_diagnostic(arm.config, arm.env, arm.declared.get("args") or ()):
             continue  # it was given up, and a finding says so
         found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted)

@@ -5,7 +5,6 @@ variant get a start of their own for it, whose times are compared with nothing e
 and its `/start_profile` and `/stop_profile` (0.25 and 0.32).
 """
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from draftworth.bench.base import Closed, Prompt, RequestRow, Sampling, Target
 from draftworth.errors import DraftworthError, MeasureError, TrialError
 from draftworth.findings import Code, Finding, find
+from draftworth.profiles.vllm import START, STOP, profiler_arguments
 from draftworth.trials.ask import bounded
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 FOLDER = "profiles"
 TRIAL = "{trial}"
 """Stands for the trial's folder in an arm's flags, which are made before there is one."""
-PROFILER_ENV = {"VLLM_CUSTOM_SCOPES_FOR_PROFILING": "1"}
-"""vLLM names its ranges (`gpu_model_runner: draft`) in a profile only with it."""
 REQUESTS = 8
 """As many as this, all at a time: the trace of a long run takes minutes to write and to read."""
 TOKENS = 24
@@ -34,12 +32,7 @@ _STOP_S = 600.0
 
 def profiler_flags(arm: str) -> tuple[str, ...]:
     """Return what vLLM is started with, so that its profiler writes into the trial's folder."""
-    config = {
-        "profiler": "torch",
-        "torch_profiler_dir": f"{TRIAL}/{FOLDER}/{arm}",
-        "torch_profiler_with_stack": False,  # Python's stacks slow the host severalfold
-    }
-    return "--profiler-config", json.dumps(config)
+    return tuple(profiler_arguments(Path(TRIAL) / FOLDER / arm))
 
 
 def profile_server(
@@ -83,7 +76,7 @@ def profile_server(
         for profiled in (False, True):  # the first run warms up: compiled kernels, prefix cache
             if profiled:
                 tell("profiling")
-                ask("/start_profile", 60.0)
+                ask(START, 60.0)
             measured = bounded(
                 lambda: run.measure(
                     target,
@@ -98,7 +91,7 @@ def profile_server(
             )
             rows = measured.rows
         tell("the profiler writes its trace")
-        ask("/stop_profile", _STOP_S)
+        ask(STOP, _STOP_S)
         tell("reading the trace")
         answered = [row for row in rows if row.ok and row.tokens]
         tokens = sum((row.tokens or 1) - 1 for row in answered)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from draftworth.models import FilePath
+from draftworth.models import FilePath, Words
 from draftworth.trials.config import (
     BASELINE,
     AccessConfig,
@@ -60,6 +60,8 @@ class EndpointArm(AccessConfig):
     speculative_config: dict[str, Any] | None = None
     """What this server was started with, for the record: it cannot be seen over HTTP. Without it a trial tells nothing
     of the cost of an engine's mode, and its arms cannot be predicted (`draftworth predict --check`)."""
+    args: Words = ()
+    """Further arguments that this server was started with and the baseline was not, for the record."""
     same_access: bool = False
     """Send the baseline's key and `headers_env` to this server, although it has another scheme, host or port; `false`,
     written out, says that it needs none of them."""

@@ -36,6 +36,7 @@ class Arm:
         version: what it says its version is, None where it does not tell.
         engine: what runs there.
         speculation: what the file says it was started with.
+        args: further arguments that it says.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Arm:
     version: str | None
     engine: str = "vllm"
     speculation: Mapping[str, Any] | None = None
+    args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,9 @@ def _arm(config: EndpointsTrial, arm: EndpointArm | None, allowed: Access, promp
         url, access=allowed, model=wanted, token_timeout_s=config.limits.token_timeout_s, engine=service.engine
     )
     check_fits(found, prompts, sweep_of(config.workload))
-    told = arm.speculative_config if arm else None
-    return Arm(arm.name if arm else BASELINE, found.target, found.version, found.engine, told)
+    if arm is None:
+        return Arm(BASELINE, found.target, found.version, found.engine)
+    return Arm(arm.name, found.target, found.version, found.engine, arm.speculative_config, arm.args)
 
 
 def access_to(service: EndpointsConfig, arm: EndpointArm) -> Access:

@@ -24,7 +24,7 @@ from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE
-from draftworth.trials.diagnostics import PROBE
+from draftworth.trials.diagnostics import PROBE, is_diagnostic
 from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare, turns
 from draftworth.trials.finish import Finished, finish
@@ -81,8 +81,14 @@ def _info(arm: Arm) -> ArmInfo:
     declared: dict[str, Any] = {"url": arm.target.base_url}
     if arm.speculation is not None:
         declared["speculative_config"] = dict(arm.speculation)
+    if arm.args:
+        declared["args"] = list(redact.command(arm.args))
     return ArmInfo(
-        arm.name, declared=declared, config=arm.speculation, speculates=arm.name != BASELINE, engine=arm.engine
+        arm.name,
+        declared=declared,
+        config=arm.speculation,
+        speculates=arm.name != BASELINE and not is_diagnostic(None, args=arm.args),
+        engine=arm.engine,
     )
 
 

@@ -1,0 +1,90 @@
+"""Two profiles, class by class: what a step and what an output token costs in each."""
+
+from draftworth.profiles.base import CLASSES, Compared, Difference, Profile
+
+_ALIKE = 0.1
+"""How far apart two means of requests a step may be before the comparison is not of the same load."""
+
+
+def compare(base: Profile, variant: Profile) -> Compared:
+    """Return what differs between two profiles.
+
+    A step of the variant does more where drafts are verified and gives more than one token: so both are told, the step
+    and the token, each only where the numbers of steps and tokens are known of both.
+    """
+    return Compared(
+        base=base,
+        variant=variant,
+        per_step=_differences(base, variant, base.steps, variant.steps),
+        per_token=_differences(base, variant, base.tokens, variant.tokens),
+        shares=tuple(
+            (name, _share(base, ms), _share(variant, other)) for name, ms, other in _lines(base, variant, total=False)
+        ),
+        notes=_notes(base, variant),
+    )
+
+
+def _differences(
+    base: Profile, variant: Profile, of_base: float | None, of_variant: float | None
+) -> tuple[Difference, ...]:
+    if not of_base or not of_variant:
+        return ()
+    return tuple(
+        Difference(
+            name=name,
+            base_ms=None if one is None else one / of_base,
+            variant_ms=None if other is None else other / of_variant,
+        )
+        for name, one, other in _lines(base, variant, total=True)
+    )
+
+
+def _lines(base: Profile, variant: Profile, *, total: bool) -> list[tuple[str, float, float]]:
+    """Return each line's milliseconds in both spans; a class that one of them lacks took 0 there."""
+    occur = {one.name for profile in (base, variant) for one in profile.classes}
+    found: list[tuple[str, float, float]] = [
+        (name, base.of(name), variant.of(name)) for name in CLASSES if name in occur
+    ]
+    if base.host_ms is None or variant.host_ms is None:
+        found.append(
+            ("idle and host", base.idle_ms + (base.host_ms or 0.0), variant.idle_ms + (variant.host_ms or 0.0))
+        )
+    else:
+        found += [("idle", base.idle_ms, variant.idle_ms), ("host", base.host_ms, variant.host_ms)]
+    return [*found, ("total", base.span_ms, variant.span_ms)] if total else found
+
+
+def _share(profile: Profile, ms: float) -> float:
+    return ms / profile.span_ms if profile.span_ms else 0.0
+
+
+def _notes(base: Profile, variant: Profile) -> tuple[str, ...]:
+    notes = []
+    if base.engine != variant.engine:
+        notes.append(f"different engines: {base.engine or 'not told'} and {variant.engine or 'not told'}")
+    if base.device.partition(": ")[2] != variant.device.partition(": ")[2] or (
+        (base.device == "cpu") != (variant.device == "cpu")
+    ):
+        notes.append(f"different devices: {base.device} and {variant.device}")
+    ranks = max(len(base.ranks), 1), max(len(variant.ranks), 1)
+    if ranks[0] != ranks[1]:
+        notes.append(f"different numbers of ranks: {ranks[0]} and {ranks[1]}")
+    loads = [
+        one.request_steps / one.steps if one.request_steps is not None and one.steps else None
+        for one in (base, variant)
+    ]
+    if loads[0] and loads[1] and abs(loads[1] / loads[0] - 1) > _ALIKE:
+        notes.append(
+            f"a step carries {loads[0]:.2f} and {loads[1]:.2f} requests on average: the loads differ, and so do steps"
+        )
+    if (base.request_steps is None) != (variant.request_steps is None) or (base.steps is None) != (
+        variant.steps is None
+    ):
+        notes.append("decode was told in different ways, see above")
+    for what, one, other in (("steps", base.steps, variant.steps), ("tokens", base.tokens, variant.tokens)):
+        missing = [name for name, number in (("base", one), ("variant", other)) if not number]
+        if missing:
+            notes.append(f"no figures per {what[:-1]}: {what} of the {' and the '.join(missing)} not known; --{what}")
+    if not base.complete or not variant.complete:
+        notes.append("a file was not read to its end")
+    return tuple(notes)
