@@ -2,14 +2,16 @@
 
 Starts the servers of one wave on this machine's GPU (vLLM as it is installed there), probes the baseline, and runs
 trials between servers that run already: the same requests to the baseline and to each variant in turns, at 1, 2, 4 and
-8 at a time. On the mixture of experts one server is the null draft and an arm at several synthetic lengths, one after
-the other: the lookup's window and the rates are changed in the running worker (`--worker-extension-cls`, vLLM's
-development endpoint `/collective_rpc`), which changes nothing else.
+8 at a time. On the mixture of experts, whose weights are random, one server is the null draft and an arm at several
+synthetic lengths and coverages, one after the other: rates and drafts are changed in the running worker
+(`--worker-extension-cls`, vLLM's development endpoint `/collective_rpc`), which changes nothing else.
 
-    python -m benchmarks.prediction_gpu --wave smol --model SmolLM2-135M-Instruct --questions FILE --out OUT
+    python -m benchmarks.prediction_gpu --wave smol --model FOLDER --questions FILE --out OUT --loads 1 2 --leave
+    python -m benchmarks.prediction_gpu --wave smol … --loads 4 8 --attach
     python -m benchmarks.prediction_gpu --wave moe-5 …      (then moe-3, moe-1)
 
-The records land in OUT/smol/ and OUT/moe/; benchmarks/prediction.py reads what is kept of them in benchmarks/data/.
+The records land in OUT/smol/ and OUT/moe/; trials whose names begin with `fit-` are those that modes are fitted to,
+where a run has any. benchmarks/prediction.py reads what is kept of them in benchmarks/data/.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +31,10 @@ from benchmarks.moe_trial import model_folder
 from benchmarks.prediction_arms import LENGTH, Server, answers, healthy, ngram, probe, synthetic, trial
 
 HERE = Path(__file__).resolve().parent
-FREE = "null-draft-threads"
-"""The arm whose OMP_NUM_THREADS is the engine's own: the others have --threads."""
 NEVER = 60
 """Tokens a lookup has to match that finds next to nothing in real text: a null draft."""
-BEYOND = 5000
-"""More tokens than a sequence has: random weights repeat themselves for longer than any lookup."""
+SYNC = "--no-async-scheduling"
+
 
 WAVES: dict[str, tuple[Server, ...]] = {
     "smol": (
@@ -45,7 +46,7 @@ WAVES: dict[str, tuple[Server, ...]] = {
         Server("ngram-3", 0, 8806, ngram(3)),
         Server("ngram-5", 0, 8807, ngram(5)),
         Server("ngram-8", 0, 8808, ngram(8)),
-        Server(FREE, 0, 8809, ngram(5, NEVER, NEVER)),
+        Server("sync", 0, 8809, args=(SYNC,)),
     ),
     # Two models of 57 GB fit one H200; one server is the null draft and every synthetic length of its k in turn.
     "moe-1": (
@@ -62,8 +63,10 @@ WAVES: dict[str, tuple[Server, ...]] = {
     ),
 }
 STREAMS = "1,2,4,8,16,32,48"
-LOADS = ((1, 8), (2, 12), (4, 16), (8, 24))
+LOADS = ((1, 12), (2, 24), (4, 48), (8, 64))
 """Of the mixture of experts: concurrency, and how many requests; a trial each, so that counters belong to one load."""
+COVERAGE = 0.5
+"""Of the last length of an arm: a share of each request's steps draft, so that batches are mixed."""
 
 
 def start(server: Server, model: Path, folder: Path, cores: str, *, moe: bool) -> "subprocess.Popen[bytes]":
@@ -82,8 +85,9 @@ def start(server: Server, model: Path, folder: Path, cores: str, *, moe: bool) -
         "CUDA_VISIBLE_DEVICES": str(server.gpu),
         "VLLM_CACHE_ROOT": str(folder.parent / f"cache-{compiled}"),
     }
-    if server.name == FREE:
-        env.pop("OMP_NUM_THREADS", None)
+    command += server.args
+    if SYNC in server.args:
+        env["VLLM_USE_V2_MODEL_RUNNER"] = "0"  # n-gram arms run on V1
     if server.speculation:
         command += ["--speculative-config", json.dumps(server.speculation)]
     if server.lengths:
@@ -104,35 +108,36 @@ def ask_worker(server: Server, method: str, *values: float) -> None:
         print(server.name, method, values, answer.read().decode(), flush=True)
 
 
-def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path) -> None:
-    """Probe, then every arm beside the baseline on real questions, then what the engine's own threads do."""
-    probe(servers[0], folder, 50, STREAMS)
+def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path, loads: Sequence[int]) -> None:
+    """Probe, then every arm beside the baseline on real questions."""
+    if not (folder / "costs-baseline.json").exists():
+        probe(servers[0], folder, 40, STREAMS)
     workload: dict[str, object] = {"source": str(questions), "max_tokens": 96, "first_turn_only": True}
-    judged = tuple(one for one in servers if one.name != FREE)
-    for load, _ in LOADS:
-        each = {"prompts_per_category": 1 if load == 1 else 2, "concurrency": load}
-        trial(folder, f"all-{load}", judged, workload | each)
-    trial(folder, "threads", (*servers[:2], servers[-1]), workload | {"prompts_per_category": 1, "concurrency": 1})
+    for load in loads:
+        each = {"prompts_per_category": {1: 2, 2: 4, 4: 4}.get(load, 8), "concurrency": load}
+        trial(folder, f"all-{load}", servers, workload | each)
 
 
-def measure_moe(baseline: Server, arm: Server, questions: Path, folder: Path, *, probing: int, only_null: bool) -> None:
+def measure_moe(baseline: Server, arm: Server, questions: Path, folder: Path, loads: Sequence[int]) -> None:
     """Probe, then the null draft and each length beside the baseline, at every load."""
-    if probing:
-        probe(baseline, folder, probing, STREAMS)
+    if not (folder / "costs-baseline.json").exists():
+        probe(baseline, folder, 40, STREAMS)
     set_up = dict(arm.speculation or {})
     k = int(set_up["num_speculative_tokens"])
-    window = set_up["prompt_lookup_min"], set_up["prompt_lookup_max"]
-    for length in (None,) if only_null else (None, *arm.lengths):
-        ask_worker(arm, "draftworth_window", *(window if length else (BEYOND, BEYOND)))
+    settings = [(f"fit-null-{k}", None, 0.0), (f"fit-{arm.name}-{arm.lengths[0]:g}", arm.lengths[0], 1.0)]
+    settings += [(f"{arm.name}-{length:g}", length, 1.0) for length in arm.lengths[1:-1]]
+    settings.append((f"{arm.name}-{arm.lengths[-1]:g}-half", arm.lengths[-1], COVERAGE))
+    for name, length, coverage in settings:
+        ask_worker(arm, "draftworth_drafts", coverage)
+        config = {**set_up, LENGTH[1]: length} if length else ngram(k, NEVER, NEVER)
         if length:
             ask_worker(arm, "draftworth_rates", length, k)
-            name, at = f"{arm.name}-{length:g}", replace(arm, speculation={**set_up, LENGTH[1]: length})
-        else:
-            name, at = f"null-draft-{k}", replace(arm, speculation=ngram(k, BEYOND, BEYOND))
         for load, prompts in LOADS:
+            if load not in loads:
+                continue
             workload: dict[str, object] = {"source": str(questions), "limit": prompts, "max_tokens": 96}
-            workload |= {"concurrency": load, "ignore_eos": True, "first_turn_only": True}
-            trial(folder, f"{name}-{load}", (baseline, replace(at, name=name)), workload)
+            workload |= {"concurrency": load, "ignore_eos": True, "first_turn_only": True, "temperature": 1.0}
+            trial(folder, f"{name}-{load}", (baseline, replace(arm, name=name, speculation=config)), workload)
 
 
 def main() -> int:
@@ -145,41 +150,44 @@ def main() -> int:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--start-seconds", type=float, default=240)
-    parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of all but one; default: the engine's own")
-    parser.add_argument("--only-null", action="store_true", help="of a mixture of experts, the null draft alone")
+    parser.add_argument("--loads", type=int, nargs="+", default=[load for load, _ in LOADS])
+    parser.add_argument("--leave", action="store_true", help="leave the servers running for a later --attach")
+    parser.add_argument("--attach", action="store_true", help="take the servers that run already; end them afterwards")
     args = parser.parse_args()
-    if args.threads:
-        os.environ["OMP_NUM_THREADS"] = str(args.threads)
     servers, moe = WAVES[args.wave], args.wave.startswith("moe")
     folder = args.out / args.wave.partition("-")[0]
     folder.mkdir(parents=True, exist_ok=True)
     model = model_folder(args.model, args.out / "moe-model") if moe else args.model
     began = time.monotonic()
     taken = [one.url for one in servers if answers(one)]
-    if taken:
+    if taken and not args.attach:
         print(f"already serving at {', '.join(taken)}: end it first", flush=True)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `timeout` leaves no server behind
     # Servers answer in turns and idle otherwise; the client keeps two cores to itself.
     *own, client_a, client_b = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, [client_a, client_b])
-    processes = [start(one, model, folder, ",".join(map(str, own)), moe=moe) for one in servers]
+    processes: list[subprocess.Popen[bytes]] = []
+    if not args.attach:
+        processes = [start(one, model, folder, ",".join(map(str, own)), moe=moe) for one in servers]
+        (folder / "servers.json").write_text(json.dumps([process.pid for process in processes]), encoding="utf-8")
+    left = False
     try:
-        for one, process in zip(servers, processes, strict=True):
+        for one, process in zip(servers, processes, strict=False):
             if not healthy(one, process, args.start_seconds):
                 print(f"{one.name} did not start:", (folder / f"{one.name}.log").read_text()[-3000:], flush=True)
                 return 1
         print(f"{time.strftime('%X')} all up after {time.monotonic() - began:.0f} s", flush=True)
         if moe:
-            probing = 0 if (folder / "costs-baseline.json").exists() else 30
-            measure_moe(servers[0], servers[1], args.questions, folder, probing=probing, only_null=args.only_null)
+            measure_moe(servers[0], servers[1], args.questions, folder, args.loads)
         else:
-            measure_smol(servers, args.questions, folder)
+            measure_smol(servers, args.questions, folder, args.loads)
+        left = args.leave
         return 0
     finally:
-        for process in processes:
+        for pid in [] if left else json.loads((folder / "servers.json").read_text(encoding="utf-8")):
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

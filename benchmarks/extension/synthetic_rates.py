@@ -1,10 +1,13 @@
 """What prediction_gpu.py adds to vLLM's worker; in a folder of its own, which goes onto the worker's path."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 
 class Rates:
-    """What the worker extension adds to vLLM's worker: other synthetic rates and lookups, without a restart."""
+    """What the worker extension adds to vLLM's worker: other synthetic rates and other drafts, without a restart."""
 
     model_runner: Any
 
@@ -22,14 +25,27 @@ class Rates:
         rates.copy_(rates.new_tensor(conditional))
         return survival
 
-    def draftworth_window(self, low: int, high: int) -> list[int]:
-        """Let the n-gram drafter match other lengths (`v1/spec_decode/ngram_proposer.py` reads both in each step).
+    def draftworth_drafts(self, coverage: float) -> float:
+        """Let the n-gram drafter draft k random tokens in a share of a request's steps, and nothing in the others.
+
+        Random weights repeat one token under greedy decoding, and never repeat at temperature 1, so that a lookup finds
+        everything or nothing there. Random drafts that are accepted at a configured rate make text whose tokens choose
+        their experts independently, in steps of which a known share drafts (`v1/spec_decode/ngram_proposer.py`).
 
         Args:
-            low: prompt_lookup_min; 60 finds next to nothing, so that nothing is drafted.
-            high: prompt_lookup_max.
+            coverage: chance that a request drafts in a step; 0 is a null draft.
         """
         drafter = self.model_runner.drafter
-        before = [int(drafter.min_n), int(drafter.max_n)]
-        drafter.min_n, drafter.max_n = int(low), int(high)
-        return before
+        vocabulary = int(self.model_runner.model_config.get_vocab_size())
+        random = np.random.default_rng(0)
+
+        def propose(k: int, sampled: Sequence[Any], lengths: Any, *_: Any, **__: Any) -> list[list[int]]:
+            return [
+                random.integers(0, vocabulary, k).tolist()
+                if len(ids) and lengths[at] + k < drafter.max_model_len and random.random() < coverage
+                else []
+                for at, ids in enumerate(sampled)
+            ]
+
+        drafter.propose = propose
+        return coverage
