@@ -10,7 +10,7 @@ LLAMA_HOME ?= $(or $(DRAFTWORTH_ENGINES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/
 LLAMA_CMAKE := -DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_NUMBER=$(LLAMA) -DLLAMA_BUILD_TESTS=OFF \
   -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF -DLLAMA_BUILD_UI=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF
 
-.PHONY: help demo test check guarantees torture llamacpp bench clean
+.PHONY: help demo test chromium check guarantees torture llamacpp bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -25,8 +25,13 @@ $(VENV)/.made: pyproject.toml
 demo: $(VENV)/.made ## a whole trial on a small real vLLM on this machine's CPU
 	$(BIN)/draftworth demo $(DEMO)
 
-test: $(VENV)/.made ## every test, with real vLLM servers; installs the engine if it is missing
+test: $(VENV)/.made chromium ## every test, with real vLLM servers; installs the engine if it is missing
 	$(BIN)/python -m pytest -m 'not torture and not llamacpp'
+
+chromium: ## the browser that pages are checked in; installs it where there is none and this runs as root
+	@command -v chromium chromium-browser google-chrome google-chrome-stable >/dev/null || [ "$$(id -u)" != 0 ] || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  chromium fonts-dejavu-core >/dev/null; }
 
 check: $(VENV)/.made ## style, types, and that generated docs are current
 	$(BIN)/ruff check .

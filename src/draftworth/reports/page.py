@@ -92,8 +92,8 @@ def _groups(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
     return [(group, [number for number, _ in some]) for group, some in found]
 
 
-def html_table(table: Table) -> str:
-    """Return a table as HTML; it scrolls sideways where the window is narrow."""
+def html_table(table: Table, *, heading: bool = True) -> str:
+    """Return a table as HTML; it scrolls sideways where the window is narrow. Its title is always its label."""
     groups = _groups(table.columns)
     starts = {some[0] for _, some in groups}
     heads = "".join(f'<th colspan="{len(some)}" class="g">{escape(group)}</th>' for group, some in groups)
@@ -105,8 +105,9 @@ def html_table(table: Table) -> str:
         for row in table.rows
     )
     note = f'<p class="note">{escape(table.note)}</p>' if table.note else ""
+    title = f"<h2>{escape(table.title)}</h2>" if heading else ""
     return (
-        f"<h2>{escape(table.title)}</h2>"
+        f"{title}"
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table><thead>'
         f"<tr><td></td>{heads}</tr><tr><td></td>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{note}"
     )

@@ -48,7 +48,7 @@ def bench_plots(record: BenchRecord) -> list[Plot]:
         return []
     from draftworth.reports import charts  # noqa: PLC0415 - lazy: altair takes a second
 
-    axis, series, limits = _axis(name, points), _Series(name, points), record.limits
+    axis, series, limits = _axis(name, points), Series(name, points), record.limits
     words = _BY[name]
     found = []
     rows = series.rows(points, {"p50": "ttft_ms.p50", "p90": "ttft_ms.p90", "p99": "ttft_ms.p99"})
@@ -85,12 +85,17 @@ def dark() -> str:
     return DARK
 
 
+def series_of(name: str, points: Sequence[PointSummary]) -> "tuple[Axis, Series]":
+    """Return an axis, and the lines along it, of points that vary by one field; imports altair."""
+    return _axis(name, points), Series(name, points)
+
+
 def has_trial_plot(record: TrialRecord) -> bool:
     """Whether `trial_plot` draws something."""
     name = axis_of([point for arm in record.arms for point in arm.points])
     if name is None:
         return False
-    return all(_worth(_Series(name, arm.points).rows(arm.points, _TPOT)) for arm in record.arms)
+    return all(_worth(Series(name, arm.points).rows(arm.points, _TPOT)) for arm in record.arms)
 
 
 def trial_plot(record: TrialRecord) -> str | None:
@@ -104,7 +109,7 @@ def trial_plot(record: TrialRecord) -> str | None:
 
     every = [point for arm in record.arms for point in arm.points]
     name = str(axis_of(every))
-    whole, arms = _Series(name, every), [arm.name for arm in record.arms]
+    whole, arms = Series(name, every), [arm.name for arm in record.arms]
     panels = []
     for group in whole.names:
         tpot: list[dict[str, Any]] = []
@@ -139,7 +144,7 @@ def _worth(rows: Sequence[Mapping[str, Any]]) -> bool:
     return len({row["x"] for row in rows}) > 1
 
 
-class _Series:
+class Series:
     """Points along an axis, one line for each combination of what else varies."""
 
     def __init__(self, name: str, points: Sequence[PointSummary]) -> None:

@@ -1,0 +1,146 @@
+"""What every section of a trial's page is made of, and how variants are ordered and named."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from draftworth.bench.base import RequestRow
+from draftworth.engines.base import synthetic_in
+from draftworth.explain.base import Account, Explained
+from draftworth.reports.words import judged
+from draftworth.trials.diagnostics import is_diagnostic
+from draftworth.trials.journal import Event
+from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
+from draftworth.verdicts.base import Verdict
+
+_ORDER = (Verdict.FASTER, Verdict.NO_DIFFERENCE, Verdict.INCONCLUSIVE, Verdict.SLOWER, Verdict.ERROR)
+_HIGHER_IS_BETTER = frozenset({"throughput", "goodput"})
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A trial as far as it is known.
+
+    Attributes:
+        record: its record.
+        explained: its account; None where there is none.
+        rows: its requests, without texts and token ids, in the order in which they were sent; empty where there are
+            none.
+        events: its journal, oldest first; empty where there is none.
+        missing: a sentence for each thing that is not there or cannot be read, and what the page lacks for it.
+    """
+
+    record: TrialRecord
+    explained: Explained | None = None
+    rows: Sequence[RequestRow] = ()
+    events: Sequence[Event] = ()
+    missing: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> str:
+        """The baseline's name."""
+        return self.record.arms[0].name if self.record.arms else "baseline"
+
+    def arm(self, name: str) -> ArmRecord | None:
+        """Return an arm by name; None where it was never measured."""
+        return next((one for one in self.record.arms if one.name == name), None)
+
+    def comparison(self, name: str) -> ArmComparison | None:
+        """Return a variant's comparison; None where it has none."""
+        return next((one for one in self.record.comparisons if one.arm == name), None)
+
+    def accounts(self, name: str) -> tuple[Account, ...]:
+        """Return an arm's accounts, lowest load first."""
+        found = self.explained.accounts if self.explained else ()
+        return tuple(sorted((one for one in found if one.arm == name), key=lambda one: (one.concurrency, one.point)))
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant's name: the trial's best first, then by verdict and gain; diagnostic arms last."""
+        compared = {one.arm: one for one in self.record.comparisons}
+        named = [one.name for one in self.record.arms[1:]]
+        names = dict.fromkeys([*compared, *named, *(one.arm for one in _accounts(self.explained))])
+        names.pop(self.baseline, None)
+        return tuple(sorted(names, key=lambda name: self._place(name, compared.get(name))))
+
+    def _place(self, name: str, found: ArmComparison | None) -> tuple[bool, bool, int, float, str]:
+        other, only_measures = name != self.record.best, bool(self.diagnostic(name))
+        if found is None:
+            return only_measures, other, len(_ORDER), math.inf, name
+        ratio = judged(found)
+        cost = math.inf if ratio is None else ratio.estimate
+        if ratio is not None and found.metric in _HIGHER_IS_BETTER:
+            cost = -cost
+        return only_measures, other, _ORDER.index(found.verdict), cost, name
+
+    def diagnostic(self, name: str) -> str:
+        """Return why an arm is only for measuring costs, as a sentence; nothing for a setting one could adopt."""
+        config, env = self.speculation(name)
+        if synthetic_in(config, env):
+            return "A diagnostic arm: its drafts were accepted at a configured rate, whatever they were."
+        if is_diagnostic(config, env):
+            return "A diagnostic arm: speculation was on and next to nothing was drafted."
+        if any(one.diagnostic for one in self.accounts(name)):
+            return "A diagnostic arm: it only measures."
+        return ""
+
+    def speculation(self, name: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
+        """Return an arm's speculative configuration and environment, as its record or the trial's file has it."""
+        arm = self.arm(name)
+        listed = self.record.config.get("arms")
+        asked = next(
+            (one for one in listed if isinstance(one, dict) and one.get("name") == name)
+            if isinstance(listed, list | tuple)
+            else iter(()),
+            {},
+        )
+        declared = arm.declared if arm is not None else {}
+        config = declared.get("speculative_config") or asked.get("speculative_config")
+        env = declared.get("env") or asked.get("env")
+        return config if isinstance(config, dict) else None, env if isinstance(env, dict) else None
+
+    @property
+    def best(self) -> str | None:
+        """The arm the page is about: the record's, or, where that only measures, the best of the others."""
+        name = self.record.best
+        if name and self.diagnostic(name):
+            return next((one for one in self.variants if one in self.candidates), name)
+        return name
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on `best`."""
+        found = self.comparison(self.best or "")
+        if self.record.verdict is Verdict.ERROR or found is None or self.best == self.record.best:
+            return self.record.verdict
+        return found.verdict
+
+    @property
+    def reason(self) -> str:
+        """Why the verdict is what it is, with figures."""
+        found = self.comparison(self.best or "")
+        if self.best == self.record.best or found is None:
+            return self.record.error or self.record.reason
+        told = f"the record's own verdict, {self.record.verdict}, is about {self.record.best}, which only measures"
+        return f"{found.reason}; {told}"
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The compared variants that a verdict can be about: diagnostic ones only where there are no others."""
+        names = [one.arm for one in self.record.comparisons]
+        return tuple(name for name in names if not self.diagnostic(name)) or tuple(names)
+
+
+def _accounts(explained: Explained | None) -> Sequence[Account]:
+    return explained.accounts if explained else ()
+
+
+def load_of(account: Account) -> str:
+    """Return the load of an account, for a person."""
+    return account.point or f"{account.concurrency} at a time"
+
+
+def foremost(accounts: Sequence[Account]) -> Account | None:
+    """Return the account at the load where the arm differs most from the baseline; None of none."""
+    return max(accounts, key=lambda one: abs(one.difference.value) / one.baseline_ms, default=None)

@@ -1,0 +1,169 @@
+"""The first screen: the verdict in a sentence, its cause, the next step, and the key figures."""
+
+from html import escape
+
+from draftworth.explain.base import Account
+from draftworth.reports.markdown import looks, on_endpoints
+from draftworth.reports.page import Tile, tiles
+from draftworth.reports.trial.base import Subject, foremost, load_of
+from draftworth.reports.trial.next import next_step
+from draftworth.reports.trial.timeline import not_restored
+from draftworth.reports.words import METRICS, ended, judged, moment, number, percent, plural, sentence
+from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.verdicts.base import Verdict
+
+_SHADES = {
+    Verdict.FASTER: "good",
+    Verdict.SLOWER: "bad",
+    Verdict.NO_DIFFERENCE: "flat",
+    Verdict.INCONCLUSIVE: "open",
+    Verdict.ERROR: "bad",
+}
+_THINGS = {
+    "tpot": "time per token",
+    "ttft": "time to the first token",
+    "throughput": "tokens a second",
+    "goodput": "good requests",
+}
+_HIGHER_IS_BETTER = frozenset({"throughput", "goodput"})
+_TAIL = 6
+
+
+def head_html(subject: Subject) -> str:
+    """Return the first screen."""
+    record = subject.record
+    cause = cause_of(subject)
+    more = [looks(record)]
+    about = [f"Trial {record.id}", moment(record.created), *_engines(record)]
+    tail = "\n".join(record.error_tail[-_TAIL:])
+    lines = f'<p class="about">The server\'s last lines:</p><pre>{escape(tail)}</pre>' if tail else ""
+    return (
+        f'<header class="{_SHADES[subject.verdict]}">{not_restored(record)}'
+        f'<p class="about">{escape(" · ".join(about))}</p>'
+        f"<h1>{escape(headline(subject))}</h1>"
+        f'<p class="lede">{escape(ended(subject.reason) if record.error else sentence(subject.reason))}</p>'
+        f"{''.join(f'<p>{escape(one)}</p>' for one in more if one)}"
+        f'<dl class="answer"><div><dt>Why</dt><dd>{escape(cause)}</dd></div>'
+        f"<div><dt>Next</dt><dd>{next_step(subject)}</dd></div></dl>{lines}"
+        f"{tiles(_tiles(subject))}{_missing(subject)}</header>"
+    )
+
+
+def _engines(record: TrialRecord) -> list[str]:
+    return list(dict.fromkeys(f"{arm.engine} {arm.version or ''}".strip() for arm in record.arms))
+
+
+def headline(subject: Subject) -> str:
+    """Return the verdict in a sentence."""
+    arm = subject.best or "the variant"
+    found = subject.comparison(arm)
+    verdict = subject.verdict
+    if verdict is Verdict.ERROR or found is None:
+        return "The trial could not be measured" if verdict is Verdict.ERROR else f"Verdict: {verdict}"
+    gained = _gain(found)
+    if verdict is Verdict.FASTER:
+        return f"{arm} is faster: {gained}"
+    count = len(subject.candidates)
+    several = count > 1
+    none = f"None of {count} variants is faster; the best, {arm}," if several else arm
+    if verdict is Verdict.SLOWER:
+        return f"{none} is slower: {gained}"
+    if verdict is Verdict.NO_DIFFERENCE:
+        return f"{none} makes no difference to {_THINGS[found.metric]}"
+    shown = f"none of {count} variants is shown to be faster" if several else ""
+    words = f"{shown} (the best, {arm}: {gained})" if several else f"{arm} measured {gained}, which may be chance"
+    return f"Inconclusive: {words}"
+
+
+def _gain(found: ArmComparison) -> str:
+    ratio = judged(found)
+    if ratio is None:
+        return "no ratio"
+    share = 100 * abs(ratio.estimate - 1)
+    more = ratio.estimate > 1
+    words = f"{share:.0f} %" if round(share) else f"{share:.1f} %"
+    less = "fewer" if found.metric in _HIGHER_IS_BETTER else "less"
+    return f"{words} {'more' if more else less} {_THINGS[found.metric]}"
+
+
+def cause_of(subject: Subject) -> str:
+    """Return why the verdict is what it is, in a sentence or two; where that is not known, what would tell."""
+    record, found = subject.record, subject.explained
+    if found is not None and found.summary and subject.best == record.best:
+        return ended(found.summary)
+    account = best_account(subject)
+    if account is not None:
+        return ended(account.main_cause)
+    if record.verdict is Verdict.ERROR:
+        return "Nothing was measured to the end, so there is nothing to explain."
+    said = _drafting(subject)
+    how = f"`draftworth explain {record.id}` accounts for the milliseconds.".replace("`", "")
+    reason = ended(found.left_out[0]) if found is not None and found.left_out else how
+    return f"Not known yet. {said}{reason}"
+
+
+def best_account(subject: Subject) -> Account | None:
+    """Return the account that the verdict is about, at the load where it differs most; None where there is none."""
+    return foremost(subject.accounts(subject.best)) if subject.best else None
+
+
+def _drafting(subject: Subject) -> str:
+    arm = subject.arm(subject.best or "")
+    counts = arm.acceptance if arm else None
+    if counts is None or not counts.speculated:
+        return ""
+    return (
+        f"It drafted in {percent(counts.coverage)} of steps and had {percent(counts.acceptance_rate)} of the drafted "
+        "tokens accepted. "
+    )
+
+
+def _tiles(subject: Subject) -> list[Tile]:
+    record, found = subject.record, subject.comparison(subject.best or "")
+    shown: list[Tile] = []
+    if found is not None:
+        if found.baseline_tpot_ms is not None and found.variant_tpot_ms is not None:
+            figure = f"{number(found.baseline_tpot_ms)} → {number(found.variant_tpot_ms)}"
+            shown.append(Tile("TPOT", figure, "ms", f"baseline → {found.arm}"))
+        ratio = judged(found)
+        if ratio is not None:
+            about = "too few prompts for an interval"
+            if ratio.low is not None and ratio.high is not None:
+                about = f"{100 * ratio.confidence:.4g} % interval {ratio.low:.3f} to {ratio.high:.3f}"
+            shown.append(Tile(f"{METRICS[found.metric]} ratio", f"{ratio.estimate:.3f}", "", about))
+    shown += _acceptance_tile(subject)
+    account = best_account(subject)
+    if account is not None and account.assigned is not None:
+        where = f", {load_of(account)}" if len(subject.accounts(account.arm)) > 1 else ""
+        about = f"of what moved TPOT has a cause{where}"
+        shown.append(Tile("Explained", percent(max(0.0, account.assigned)), "", about))
+    state = "not touched" if on_endpoints(record) else "restored"
+    about = "the servers ran already" if on_endpoints(record) else "as before the trial, verified"
+    if not record.restored:
+        state, about = "NOT RESTORED", "see above"
+    shown.append(Tile("Service", state, "", about))
+    return shown
+
+
+def _acceptance_tile(subject: Subject) -> list[Tile]:
+    name = subject.best
+    arm, account = subject.arm(name or ""), best_account(subject)
+    measured = account.break_even.measured_length if account else None
+    if measured is None and arm is not None and arm.acceptance is not None:
+        measured = arm.acceptance.length_per_drafting_step
+    if measured is None:
+        return []
+    needed = account.break_even.length if account else None
+    about = "per drafting step"
+    if account and needed:
+        about += f"; break-even {number(needed)}, at most {account.break_even.longest:g}"
+    elif arm is not None and arm.acceptance is not None:
+        about += f"; {percent(arm.acceptance.acceptance_rate)} of drafted tokens accepted"
+    return [Tile("Acceptance length", number(measured), "tokens", about)]
+
+
+def _missing(subject: Subject) -> str:
+    if not subject.missing:
+        return ""
+    count = plural(len(subject.missing), "thing is", "things are")
+    return f'<p class="note">{count} not known here: <a href="#missing">which, and why</a>.</p>'

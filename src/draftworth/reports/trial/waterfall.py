@@ -1,0 +1,128 @@
+"""Where the milliseconds went: from the baseline's TPOT through every cause to the variant's."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from draftworth.explain.base import Account, Part
+from draftworth.reports.page import Column, Row, Table
+from draftworth.reports.trial.base import Subject, load_of
+from draftworth.reports.trial.parts import between, panel
+from draftworth.reports.words import NONE, number, percent
+
+_DRAWN = 4
+"""Loads with a plot of their own; the others are told in a sentence and have a table."""
+_MINUS = "\u2212"
+CAUSE_WORDS = {
+    "engine mode": "engine mode",
+    "verification": "verification",
+    "drafter": "drafter",
+    "tokens gained": "tokens gained",
+    "rest": "not known",
+}
+
+
+def waterfall_panels(subject: Subject, name: str) -> list[str]:
+    """Return the account of a variant at each load, the lowest first."""
+    accounts = subject.accounts(name)
+    if len(accounts) <= _DRAWN:
+        drawn = {id(one) for one in accounts}
+    else:
+        step = (len(accounts) - 1) / (_DRAWN - 1)
+        drawn = {id(accounts[round(at * step)]) for at in range(_DRAWN)}
+    return [_panel(one, several=len(accounts) > 1, draw=id(one) in drawn) for one in accounts]
+
+
+def _panel(account: Account, *, several: bool, draw: bool) -> str:
+    title = f"Where the milliseconds went{f', {load_of(account)}' if several else ''}"
+    svg = ""
+    if draw:
+        from draftworth.reports.trial import draw as drawing  # noqa: PLC0415 - lazy: altair takes a while
+
+        chart = drawing.waterfall(_rows(account), "ms per output token")
+        text = f"From {number(account.baseline_ms)} to {number(account.arm_ms)} ms per token: {_said(account.parts)}"
+        svg = drawing.finished(chart, text)
+    return panel(title, _caption(account), svg, _table(account))
+
+
+def _caption(account: Account) -> str:
+    words = [account.main_cause]
+    if account.assigned is not None:
+        words.append(f"{percent(max(0.0, account.assigned))} of what moved TPOT has a cause; the rest is not known.")
+    carried = [
+        CAUSE_WORDS[one.cause] for one in account.parts if one.cause != "rest" and one.evidence and not one.measured
+    ]
+    if carried:
+        words.append(f"Carried over, not measured on this server at this setting: {', '.join(carried)}.")
+    return " ".join(words)
+
+
+def _rows(account: Account) -> list[dict[str, Any]]:
+    at = account.baseline_ms
+    rows = [_total("baseline", at)]
+    for part in account.parts:
+        end = at + part.ms.value
+        rows.append(
+            {
+                "name": CAUSE_WORDS[part.cause],
+                "start": at,
+                "end": end,
+                "low": at + part.ms.low,
+                "high": at + part.ms.high,
+                "how": "neither" if part.cause == "rest" else "slower" if part.ms.value > 0 else "faster",
+                "text": signed(part.ms.value),
+            }
+        )
+        at = end
+    return [*rows, _total(account.arm, account.arm_ms)]
+
+
+def _total(name: str, value: float) -> dict[str, Any]:
+    return {
+        "name": name,
+        "start": 0.0,
+        "end": value,
+        "low": None,
+        "high": None,
+        "how": "total",
+        "text": number(value),
+    }
+
+
+def signed(value: float) -> str:
+    """Return a difference with its sign."""
+    if value == 0:
+        return "0"
+    return f"{_MINUS if value < 0 else '+'}{number(abs(value))}"
+
+
+def _said(parts: Sequence[Part]) -> str:
+    return ", ".join(f"{CAUSE_WORDS[one.cause]} {signed(one.ms.value)}" for one in parts)
+
+
+def _table(account: Account) -> Table:
+    columns = (
+        Column("ms per output token", "value"),
+        Column("ms per output token", "95 % interval"),
+        Column("", "measured here"),
+        Column("", "evidence"),
+    )
+    rows = [Row(f"baseline, {account.concurrency} at a time", (number(account.baseline_ms), NONE, "yes", "the trial"))]
+    for part in account.parts:
+        here = NONE if part.cause == "rest" else "yes" if part.measured else "no"
+        evidence = "; ".join(part.evidence) or NONE
+        ms = signed(part.ms.value), between_signed(part)
+        rows.append(Row(CAUSE_WORDS[part.cause], (*ms, here, evidence)))
+        rows += [Row(one.name, (signed(one.ms), "", "", ""), part=True) for one in part.details]
+    found = account.difference
+    rows.append(Row("difference", (signed(found.value), between(found.low, found.high), "yes", "the trial")))
+    rows.append(Row(account.arm, (number(account.arm_ms), NONE, "yes", "the trial")))
+    note = (
+        f"{number(account.steps_per_token)} steps per token, by the arm's counts; a step takes "
+        f"{number(account.baseline_step_ms)} ms in the baseline and {number(account.arm_step_ms)} ms in {account.arm}."
+    )
+    return Table("Table: every part and its evidence", columns, tuple(rows), note)
+
+
+def between_signed(part: Part) -> str:
+    """Return a part's interval with signs."""
+    return f"{signed(part.ms.low)} to {signed(part.ms.high)}"
