@@ -16,6 +16,7 @@ from draftworth.costs.base import Costs, EngineMode, Estimate
 from draftworth.costs.curve import Band, Ints
 from draftworth.costs.draws import total_drafted
 from draftworth.costs.experts import RHO
+from draftworth.costs.graphs import in_pieces
 from draftworth.costs.kv import near
 from draftworth.costs.mixed_steps import RARE, KindCost, MixedSteps, ModedSteps
 from draftworth.costs.mode import Kind, ModeBand, applies, kinds, known, mode_band, plain_mode
@@ -155,6 +156,10 @@ class FittedModel:
                 )
             )
         return found
+
+    def in_pieces(self, method: tuple[str, str | None]) -> bool:
+        """Whether steps in which not every request drafts all it may leave a full CUDA graph; see `costs.graphs`."""
+        return in_pieces(method, self.costs.graph_sizes)
 
     def plain(self, method: tuple[str, str | None], batch: int) -> float | None:
         """Return F at a batch size: what the scheduling that speculation gets adds by itself; None for not measured."""

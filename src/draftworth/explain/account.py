@@ -20,7 +20,7 @@ _RESAMPLES = 2000
 _KINDS = {
     "idle": "steps that draft nothing",
     "drafting": "steps that verify drafts",
-    "mixed": "steps of which some requests draft",
+    "mixed": "steps in which some draft",
 }
 IN_THE_MODE = "the drafter's own time is in it"
 
@@ -56,8 +56,8 @@ def account(
     method = load.place.method, load.arm.runner
     kinds = model.by_kind(taken.shares, taken.pooled, load.place.batch, plain.place.context, method=method)
     difference = _difference(base, arm)
-    shared = model.plain(method, load.place.batch)
-    parts = [_mode(kinds, r, drafter_ms, shared), _verification(kinds, r)]
+    details = _by_cause(kinds, r, model.plain(method, load.place.batch), graphs=model.in_pieces(method))
+    parts = [_mode(kinds, r, drafter_ms, details), _verification(kinds, r)]
     if drafter_ms is not None:
         parts.append(Part(cause="drafter", ms=_times(drafter_ms, r), evidence=("a profile of the arm",), measured=True))
     parts.append(_gained(base, t, r, steps.source))
@@ -94,13 +94,11 @@ def account(
     )
 
 
-def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None, plain: float | None) -> Part:
+def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None, causes: Sequence[Detail]) -> Part:
     value, low, high = (r * sum(one.mode[end] for one in kinds) for end in range(3))
     less = 0.0 if drafter_ms is None else r * drafter_ms.value
     more = () if drafter_ms is not None else (IN_THE_MODE,)
-    details = _by_cause(kinds, r, plain) or [
-        Detail(name=_KINDS[one.kind], ms=r * one.mode[0]) for one in kinds if one.share > 0
-    ]
+    details = list(causes) or [Detail(name=_KINDS[one.kind], ms=r * one.mode[0]) for one in kinds if one.share > 0]
     if drafter_ms is not None:
         details.append(Detail(name="less the drafter", ms=-less))
     return Part(
@@ -112,20 +110,22 @@ def _mode(kinds: Sequence[KindCost], r: float, drafter_ms: Range | None, plain: 
     )
 
 
-def _by_cause(kinds: Sequence[KindCost], r: float, plain: float | None) -> list[Detail]:
+def _by_cause(kinds: Sequence[KindCost], r: float, plain: float | None, *, graphs: bool) -> list[Detail]:
     """Return the mode by what makes it; nothing where F was not measured, or no step drafts nothing."""
     of = {one.kind: one for one in kinds}
     idle, mixed = of.get("idle"), of.get("mixed")
     if plain is None or idle is None or idle.share <= 0:
         return []
-    pieces = idle.mode[0] / idle.share - plain
-    share = idle.share + (mixed.share if mixed is not None else 0.0)
     total = sum(one.mode[0] for one in kinds)
-    graphs = share * pieces
+    scheduling = Detail(name="no asynchronous scheduling", ms=r * plain)
+    if not graphs:
+        return [scheduling, Detail(name="everything else", ms=r * (total - plain))]
+    share = idle.share + (mixed.share if mixed is not None else 0.0)
+    outside = share * (idle.mode[0] / idle.share - plain)
     return [
-        Detail(name="no asynchronous scheduling", ms=r * plain),
-        Detail(name="steps outside the full graph", ms=r * graphs),
-        Detail(name="verifying, sampling, drafting", ms=r * (total - plain - graphs)),
+        scheduling,
+        Detail(name="outside the full graph", ms=r * outside),
+        Detail(name="sampling and drafting", ms=r * (total - plain - outside)),
     ]
 
 

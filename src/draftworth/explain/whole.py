@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from draftworth.costs.arms import is_diagnostic
 from draftworth.costs.base import Costs
 from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
@@ -152,6 +153,10 @@ def _accounts(
             continue
         if plain is None:
             left_out.append(f"{where}: its baseline was not measured at this load")
+            continue
+        if not load_.place.speculation and is_diagnostic(load_.place):
+            shared = load_.place.sums.tpot - plain.place.sums.tpot
+            left_out.append(f"{where}: no speculation; its scheduling alone adds {shared:+.2f} ms to a step")
             continue
         prompts = sorted(load_.place.sums.prompts.keys() & plain.place.sums.prompts.keys())
         if not prompts:

@@ -21,6 +21,7 @@ from draftworth.reports.trial.gather import gather
 from draftworth.reports.trial.head import head_html, headline
 from draftworth.reports.trial.loads import loads_html
 from draftworth.reports.trial.parts import row
+from draftworth.reports.trial.profiled import profiles_html
 from draftworth.reports.trial.style import CSS
 from draftworth.reports.trial.timeline import timeline_html
 from draftworth.reports.trial.variants import overview_html, variant_html
@@ -51,6 +52,7 @@ def page_of(subject: Subject) -> str:
         overview_html(subject),
         *(variant_html(subject, name) for name in subject.variants),
         row(loads_html(subject), costs_html(subject), drift_html(subject)),
+        profiles_html(subject),
         confounders_html(subject),
         findings_html(subject),
         timeline_html(subject),

@@ -1,13 +1,14 @@
 """What every section of a trial's page is made of, and how variants are ordered and named."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from draftworth.bench.base import RequestRow
 from draftworth.engines.base import synthetic_in
 from draftworth.explain.base import Account, Explained
+from draftworth.profiles.base import Profile
 from draftworth.reports.words import judged
 from draftworth.trials.diagnostics import is_diagnostic
 from draftworth.trials.journal import Event
@@ -29,6 +30,7 @@ class Subject:
             none.
         events: its journal, oldest first; empty where there is none.
         missing: a sentence for each thing that is not there or cannot be read, and what the page lacks for it.
+        profiles: arm to its profile, of those that the trial made.
     """
 
     record: TrialRecord
@@ -36,6 +38,7 @@ class Subject:
     rows: Sequence[RequestRow] = ()
     events: Sequence[Event] = ()
     missing: tuple[str, ...] = ()
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -79,6 +82,9 @@ class Subject:
         config, env = self.speculation(name)
         if synthetic_in(config, env):
             return "A diagnostic arm: its drafts were accepted at a configured rate, whatever they were."
+        arm = self.arm(name)
+        if not config and is_diagnostic(None, args=(arm.declared.get("args") or ()) if arm else ()):
+            return "A diagnostic arm: no speculation, and the scheduling that it gets."
         if is_diagnostic(config, env):
             return "A diagnostic arm: speculation was on and next to nothing was drafted."
         if any(one.diagnostic for one in self.accounts(name)):

@@ -9,7 +9,7 @@ import altair as alt
 from draftworth.reports.charts import PALETTE, SHAPES, SOFT
 from draftworth.reports.trial.draw import WIDTH, Row, data, finished
 
-__all__ = ["finished", "over_time", "positions", "staircase"]
+__all__ = ["by_class", "finished", "over_time", "positions", "staircase"]
 
 
 def positions(bars: Sequence[Row], lines: Sequence[Row]) -> Any:
@@ -42,6 +42,31 @@ def positions(bars: Sequence[Row], lines: Sequence[Row]) -> Any:
         if not wide:
             layers.append(base.mark_point(filled=True, size=34, opacity=1))
     return alt.layer(*layers).properties(width=WIDTH - 62, height=190)
+
+
+def by_class(bars: Sequence[Row], arms: Sequence[str], title: str) -> Any:
+    """Return milliseconds by class of kernel, the arms' bars below each other.
+
+    Args:
+        bars: `class`, `arm`, `ms`.
+        arms: in the order in which they are drawn.
+        title: of the axis.
+    """
+    classes = list(dict.fromkeys(row["class"] for row in bars))
+    y = alt.Y("class:N", sort=classes, axis=alt.Axis(title=None, labelLimit=120))
+    colour = alt.Color(
+        "arm:N",
+        sort=list(arms),
+        scale=alt.Scale(domain=list(arms), range=[SOFT, PALETTE[1]]),
+        legend=alt.Legend(title=None),
+    )
+    chart = alt.Chart(data(bars)).mark_bar(height=alt.RelativeBandSize(0.85))
+    return chart.encode(
+        x=alt.X("ms:Q", axis=alt.Axis(title=title, tickCount=5)),
+        y=y,
+        yOffset=alt.YOffset("arm:N", sort=list(arms)),
+        color=colour,
+    ).properties(width=WIDTH - 62, height=alt.Step(14))
 
 
 def staircase(steps: Sequence[Row], marks: Sequence[Row]) -> Any:

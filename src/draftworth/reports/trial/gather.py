@@ -13,8 +13,10 @@ from draftworth.explain.base import Explained
 from draftworth.reports.markdown import on_endpoints
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.words import plural
+from draftworth.trials.diagnostics import PROFILE
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
+from draftworth.trials.profiling import kept
 from draftworth.trials.record import TrialRecord
 from draftworth.verdicts.base import Verdict
 
@@ -51,7 +53,8 @@ def gather(folder: Path, record: TrialRecord, explained: Explained | None) -> Su
         )
     else:
         missing += explained.left_out if explained else ()
-    return Subject(record, explained, tuple(rows), tuple(events), tuple(missing))
+    profiles = {arm.name: found for arm in record.arms if (found := kept(folder, f"{PROFILE}-{arm.name}")) is not None}
+    return Subject(record, explained, tuple(rows), tuple(events), tuple(missing), profiles)
 
 
 def _rows(folder: Path, missing: list[str]) -> list[RequestRow]:

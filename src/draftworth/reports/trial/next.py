@@ -42,7 +42,7 @@ def next_step(subject: Subject) -> str:
         return f"Try another setting. {_change(paying)}"
     if subject.verdict is Verdict.INCONCLUSIVE:
         return _more_evidence(subject)
-    return _instead(changes, paying)
+    return _instead(subject, changes, paying)
 
 
 def _adopt(record: TrialRecord, name: str) -> str:
@@ -55,11 +55,13 @@ def _adopt(record: TrialRecord, name: str) -> str:
     return f'Start the service with the command of {arm}, which is under <a href="#arms">Arms</a>.'
 
 
-def _instead(changes: Sequence[Change], paying: Change | None) -> str:
+def _instead(subject: Subject, changes: Sequence[Change], paying: Change | None) -> str:
     """Return what to do where the trial says no."""
     if paying is not None:
         return f"Another setting may pay. {_change(paying)}"
-    measure = next((one for one in changes if one.kind == "measure"), None)
+    # Of the arm that the page is about: what another one lacks changes nothing that is said of it.
+    own = [change for one in subject.accounts(subject.best or "") for change in one.changes]
+    measure = next((one for one in own if one.kind == "measure"), None)
     if measure is not None:
         return f"Keep speculation off, and measure what is not known yet. {_change(measure)}"
     told = next((one for one in changes if one.kind == "setting"), None)
