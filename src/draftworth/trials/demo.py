@@ -62,4 +62,7 @@ max_tokens = {tokens}
 [limits]
 start_timeout_s = 400
 downtime_s = 1500
+
+[verdict]
+diagnostics = ["probe"]  # what a step costs, for the cause; `"null-draft"` would take one more start
 """
