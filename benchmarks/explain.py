@@ -21,6 +21,8 @@ from draftworth.explain.whole import explain_trial
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "prediction"
 PAGE = ROOT / "docs" / "explain.md"
+ASSIGNED, NARROW = 0.9, 0.1
+"""The goals: so much of the difference has a cause, and the rest's interval is at most so wide beside it."""
 BEGIN, END = "<!-- shares: by benchmarks/explain.py -->", "<!-- end of shares -->"
 
 
@@ -34,16 +36,18 @@ def accounts(run: Path) -> list[Account]:
 
 def table(found: dict[str, list[Account]]) -> list[str]:
     """Return the tables of the page."""
-    names = ["run", "arms and loads", "share with a cause, median (least)", "rest's interval holds 0"]
-    lines = [f"| {' | '.join([*names, 'its width over the difference, median'])} |", "|" + "---|" * 5]
+    names = ["run", "arms and loads", "share of the difference with a cause, median (least)", "at least 90 %"]
+    names += ["rest's interval holds 0", "its width over the difference, median", "at most 10 %"]
+    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
     for name, some in found.items():
-        shares = [one.assigned for one in some if one.assigned is not None]
+        shares = [one.of_difference or 0.0 for one in some]
         rests = [one.parts[-1].ms for one in some]
         holds = sum(rest.low <= 0 <= rest.high for rest in rests)
         widths = [(rest.high - rest.low) / abs(one.difference.value) for rest, one in zip(rests, some, strict=True)]
         lines.append(
-            f"| {name} | {len(some)} | {np.median(shares):.0%} ({min(shares):.0%}) | {holds} of {len(some)} | "
-            f"{np.median(widths):.0%} |"
+            f"| {name} | {len(some)} | {np.median(shares):.0%} ({min(shares):.0%}) | "
+            f"{sum(one >= ASSIGNED for one in shares)} of {len(some)} | {holds} of {len(some)} | "
+            f"{np.median(widths):.0%} | {sum(one <= NARROW for one in widths)} of {len(some)} |"
         )
     parts = ["engine mode", "verification", "tokens gained", "rest"]
     lines += ["", f"| run | arm | at a time | TPOT, ms | {' | '.join(parts)} (95 %) | with a cause |", "|" + "---|" * 9]
@@ -56,7 +60,7 @@ def _row(run: str, one: Account) -> str:
     rest = ms["rest"]
     told = [f"{ms[cause].value:+.2f}" for cause in ("engine mode", "verification", "tokens gained")]
     told.append(f"{rest.value:+.2f} ({rest.low:+.2f} to {rest.high:+.2f})")
-    share = "-" if one.assigned is None else f"{one.assigned:.0%}"
+    share = "-" if one.of_difference is None else f"{one.of_difference:.0%}"
     tpot = f"{one.baseline_ms:.2f} to {one.arm_ms:.2f}"
     return f"| {run} | {one.arm} | {one.concurrency} | {tpot} | {' | '.join(told)} | {share} |"
 

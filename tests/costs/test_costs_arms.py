@@ -24,6 +24,7 @@ def point(batch: int, tokens: int, ms: float, *, context: int = 512) -> StepCost
 
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
+NULL = {**NGRAM, "prompt_lookup_min": 60, "prompt_lookup_max": 60}
 SYNTHETIC = {**NGRAM, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0}
 
 
@@ -93,7 +94,7 @@ def test_a_null_draft_arm_gives_m0_and_a_synthetic_one_m1(tmp_path: Path) -> Non
         {
             "baseline": (None, counts(900, 900, None, None), 10.0),
             "synthetic": (SYNTHETIC, counts(100, 150, 40, 200), 11.6),
-            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "null": (NULL, counts(900, 900, 0, 0), 13.0),
             "real": (NGRAM, counts(600, 900, 300, 1000), 8.0),
         },
     )
@@ -135,7 +136,7 @@ def test_a_lookup_that_finds_a_match_now_and_then_is_a_null_draft_arm_and_its_st
         ({"prompt_lookup_min": 60}, 6, False),  # of 1,000: more than now and then
         ({"prompt_lookup_min": 2, "prompt_lookup_max": 60}, 4, False),
         ({}, 4, False),
-        ({"prompt_lookup_min": 2}, 0, True),  # drafted nothing at all
+        ({"prompt_lookup_min": 2}, 0, False),  # drafted nothing at all: still what an operator would run
         ({"prompt_lookup_min": "60"}, 4, False),
     ],
 )
@@ -160,7 +161,7 @@ def test_a_mode_belongs_to_the_longest_draft_that_was_asked_for_and_its_step_sta
         tmp_path,
         {
             "baseline": (None, counts(900, 900, None, None), 10.0),
-            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "null": (NULL, counts(900, 900, 0, 0), 13.0),
             "synthetic": (SYNTHETIC, counts(1000, 1500, 500, 1600), 16.6 / 1.5),
         },
     )
@@ -204,7 +205,7 @@ def test_several_at_a_time_share_a_step(tmp_path: Path) -> None:
         tmp_path,
         {
             "baseline": (None, counts(900, 900, None, None), 10.0),
-            "null": (NGRAM, counts(900, 900, 0, 0), 13.0),
+            "null": (NULL, counts(900, 900, 0, 0), 13.0),
             "synthetic": (SYNTHETIC, counts(100, 150, 50, 250), 18.5 / 1.5),
         },
         batch=2,

@@ -13,7 +13,7 @@ from draftworth.costs.base import Costs, StepCost
 from draftworth.costs.file import save_costs
 from draftworth.errors import UsageError
 from draftworth.explain.base import CAUSES, Account, Cause
-from draftworth.explain.whole import explain_trial
+from draftworth.explain.whole import explain_trial, summary
 from draftworth.predict.base import Range
 
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.0}
@@ -94,7 +94,7 @@ def test_nine_tenths_have_a_cause(accounts: dict[str, Account]) -> None:
 def test_arms_that_only_measure_are_told_as_such(accounts: dict[str, Account]) -> None:
     assert [name for name, one in accounts.items() if one.diagnostic] == ["null-draft", "synthetic-7"]
     rest = accounts["null-draft"].parts[-1]
-    assert rest.evidence == ("a mode was fitted to this arm, so the rest is nothing by construction",)
+    assert rest.evidence == ("a mode was fitted to this arm, so this rest is no test of it",)
     assert parts(accounts["null-draft"])["engine mode"].value == pytest.approx(IDLE)
 
 
@@ -103,7 +103,41 @@ def test_the_cause_is_a_sentence(trial: Path) -> None:
     one = next(each for each in found.accounts if each.arm == "ngram-7")
     assert "switching speculation on adds" in one.main_cause
     assert "accepted drafts save" in one.main_cause
-    assert found.summary in {each.main_cause for each in found.accounts if not each.diagnostic}
+    assert found.summary == "", "the trial's verdict is about no arm"
+    best = json.loads((trial / "trial.json").read_text()) | {"best": "ngram-7"}
+    folder = trial.parent / "20260101-000009"
+    folder.mkdir()
+    (folder / "trial.json").write_text(json.dumps(best))
+    (folder / "requests.parquet").write_bytes((trial / "requests.parquet").read_bytes())
+    assert explain_trial(folder, costs()).summary == one.main_cause
+
+
+def test_a_cause_is_never_told_of_another_arm_than_the_verdict_is_about(trial: Path) -> None:
+    found = explain_trial(trial, costs())
+    assert summary(found.accounts, "ngram-3").startswith("ngram-3 is")
+    assert summary(found.accounts, "suffix") == ""
+    # Of an earlier version's record, whose best only measures: the candidate that lost least.
+    least = min((one for one in found.accounts if not one.diagnostic), key=lambda one: one.arm_ms / one.baseline_ms)
+    assert summary(found.accounts, "null-draft") == least.main_cause
+
+
+def test_a_real_drafter_that_found_nothing_is_no_null_draft(trial: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "20260101-000010"
+    folder.mkdir()
+    record = json.loads((trial / "trial.json").read_text())
+    for arm in record["arms"]:
+        if arm["name"] == "ngram-3":
+            arm["acceptance"] |= {
+                "drafting_steps": 0,
+                "drafted": 0,
+                "accepted": 0,
+                "steps": arm["acceptance"]["emitted"],
+            }
+    (folder / "trial.json").write_text(json.dumps(record))
+    (folder / "requests.parquet").write_bytes((trial / "requests.parquet").read_bytes())
+    one = next(each for each in explain_trial(folder, costs()).accounts if each.arm == "ngram-3")
+    assert not one.diagnostic
+    assert "arm ngram-3" not in " ".join(one.parts[0].evidence)
 
 
 def test_a_cost_nobody_measured_lands_in_the_rest(trial: Path, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """The arms of a finished trial at the points of its sweep: counts, and decode times by prompt and by start."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, cast
 
 from draftworth.bench.failures import one_line
@@ -20,8 +21,12 @@ class Sums:
 
     @property
     def tpot(self) -> float:
-        """Decode time over decoded tokens, all prompts together, in milliseconds."""
-        return sum(ms for ms, _ in self.prompts.values()) / sum(tokens for _, tokens in self.prompts.values())
+        """Mean over prompts of decode time over decoded tokens, in milliseconds: as a verdict weighs them."""
+        return sum(ms / tokens for ms, tokens in self.prompts.values()) / len(self.prompts)
+
+    def tpot_of(self, prompts: Sequence[str]) -> float:
+        """Return the same over some of the prompts."""
+        return sum(self.prompts[name][0] / self.prompts[name][1] for name in prompts) / len(prompts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +40,8 @@ class Place:
         counts: its counts of speculation at this point; where only the arm's are known, as in trials between endpoints,
             those of all its points together. None where there are none.
         sums: its decode times.
+        ttft_ms: median time to the first token; None where it is not known.
+        tokens: mean tokens behind the first of an answer.
     """
 
     arm: ArmRecord
@@ -42,6 +49,8 @@ class Place:
     context: int
     counts: AcceptanceCounts | None
     sums: Sums
+    ttft_ms: float | None = None
+    tokens: float = 0.0
 
     @property
     def speculation(self) -> Mapping[str, Any]:
@@ -75,7 +84,9 @@ def places_of(record: TrialRecord, folder: Path, told: list[str]) -> dict[tuple[
             if batch is None or entry is None:
                 told.append(f"{arm.name}{f' at {label}' if label else ''}: no closed loop, or no times of it")
                 continue
-            found[arm.name, batch, label] = Place(arm, batch, round(entry[1]), counts, entry[0])
+            found[arm.name, batch, label] = Place(
+                arm, batch, round(entry.context), counts, entry.sums, entry.ttft_ms, entry.tokens
+            )
     return found
 
 
@@ -90,21 +101,32 @@ def _points(arm: ArmRecord, work: Mapping[str, Any]) -> Iterator[tuple[str, int 
         yield "", int(values[0]) if closed else None, arm.acceptance
 
 
-def _sums(folder: Path) -> dict[tuple[str, str], tuple[Sums, float]]:
-    """Return each arm's sums at each point, and the mean tokens in the KV cache half way through an answer."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One arm at one point: its sums, mean tokens in the KV cache half way an answer, and what tells of prefills."""
+
+    sums: Sums
+    context: float
+    ttft_ms: float | None
+    tokens: float
+
+
+def _sums(folder: Path) -> dict[tuple[str, str], _Entry]:
+    """Return what the rows tell of each arm at each point."""
     import pyarrow as pa  # noqa: PLC0415 - lazy: 100 ms to import
     import pyarrow.parquet as pq  # noqa: PLC0415 - lazy
 
     path = folder / "requests.parquet"
     wanted = ("arm", "point", "block", "prompt_id", "ok", "retries", "prompt_tokens", "tokens", "decode_ms", "tpot_ms")
     try:
-        there = [name for name in wanted if name in pq.read_schema(path).names]
+        there = [name for name in (*wanted, "ttft_ms") if name in pq.read_schema(path).names]
         rows = cast("list[dict[str, Any]]", pq.read_table(path, columns=there).to_pylist())
     except (OSError, pa.ArrowException) as error:
         raise UsageError(f"{path}: cannot be read: {one_line(str(error))}") from None
     prompts: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
     starts: dict[tuple[str, str], dict[int, tuple[float, float]]] = {}
     contexts: dict[tuple[str, str], list[float]] = {}
+    firsts: dict[tuple[str, str], list[float]] = {}
     for row in rows:
         if not row.get("ok") or row.get("retries") or not row.get("decode_ms") or not row.get("tpot_ms"):
             continue
@@ -113,8 +135,15 @@ def _sums(folder: Path) -> dict[tuple[str, str], tuple[Sums, float]]:
         _add(prompts.setdefault(key, {}), str(row["prompt_id"]), pair)
         _add(starts.setdefault(key, {}), int(row["block"]), pair)
         contexts.setdefault(key, []).append((row.get("prompt_tokens") or 0) + (row.get("tokens") or 0) / 2)
+        if row.get("ttft_ms"):
+            firsts.setdefault(key, []).append(float(row["ttft_ms"]))
     return {
-        key: (Sums(found, tuple(starts[key].values())), sum(contexts[key]) / len(contexts[key]))
+        key: _Entry(
+            Sums(found, tuple(starts[key].values())),
+            sum(contexts[key]) / len(contexts[key]),
+            median(firsts[key]) if firsts.get(key) else None,
+            sum(tokens for _, tokens in found.values()) / len(contexts[key]),
+        )
         for key, found in prompts.items()
     }
 

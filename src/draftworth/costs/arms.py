@@ -14,6 +14,7 @@ is of both kinds, and the solution has what they may share in its interval. An a
 its speed is what predictions are judged on.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,26 +22,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from draftworth.costs.arm_rows import Place, Sums, places_of
+from draftworth.costs.arm_rows import Place, places_of
+from draftworth.costs.arm_times import interval, own_step, shared_prompts
 from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
 from draftworth.costs.graphs import SHARES, in_pieces, solve, solve_with
 from draftworth.costs.model import FittedModel
+from draftworth.costs.prefill import prefill_share
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
-from draftworth.trials.record import read
+from draftworth.trials.diagnostics import is_diagnostic as declared_diagnostic
+from draftworth.trials.record import ArmRecord, read
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SYNCHRONOUS = "--no-async-scheduling"
-"""vLLM's flag for the scheduling that n-gram and suffix speculation gets."""
-RESAMPLES = 2000
+_GRAPH_MODE = re.compile(r"[Ss]etting cudagraph_mode\s*(?:=|to)\s*(?:CUDAGraphMode\.)?(\w+)")
 _ALWAYS = 0.999
 """Coverage from which on all steps draft."""
 _NEVER = 0.005
 """Coverage up to which an arm of a long lookup counts as null-draft: one of 60 tokens finds a match now and then."""
-_LONG_LOOKUP = 30
-"""Tokens a lookup has to match that can hardly find any: `prompt_lookup_min` of a null-draft arm that drafts at all."""
 
 
 def modes_from_trial(
@@ -79,7 +79,7 @@ def modes_from_trial(
     base = {(batch, label): place for (name, batch, label), place in places.items() if name == baseline}
     if not base:
         raise UsageError(f"{folder}: its baseline has no steps to compare with (open loop, or nothing was measured)")
-    own = [_step(place) for place in base.values()]
+    own = [own_step(place, points) for place in base.values()]
     known = Costs(created="", engine=engine, graph_sizes=graph_sizes, points=(*points, *own), prefills=tuple(prefills))
     steps = FittedModel(known)
     # Of an arm without speculation and without asynchronous scheduling: what mixed steps share with the others.
@@ -99,7 +99,9 @@ def modes_from_trial(
             if plain is None:
                 told.append(f"{name}: its baseline was not measured at the same point")
             elif drafting:
-                modes += _drafting(record.id, place, plain, steps=steps, modes=[*modes, *known_modes], told=told)
+                shared = prefill_share(plain, plain.sums.tpot, points)[0]
+                more = [*modes, *known_modes]
+                modes += _drafting(record.id, place, plain, steps=steps, modes=more, told=told, prefill=shared)
             else:
                 modes.append(_beyond(record.id, place, plain, kind="idle"))
     if not modes:
@@ -108,13 +110,14 @@ def modes_from_trial(
 
 
 def is_diagnostic(place: Place) -> bool:
-    """Whether an arm only measures: a null draft, one of synthetic acceptance, or one that only is scheduled alike."""
-    return _kind(place) is not None or _synchronous(place)
+    """Whether an arm only measures, as it is declared: a null draft, synthetic acceptance, or the scheduling alone."""
+    declared = place.arm.declared
+    return declared_diagnostic(place.speculation, declared.get("env") or {}, declared.get("args") or ())
 
 
 def _synchronous(place: Place) -> bool:
     """Whether an arm has no speculation, and no asynchronous scheduling either."""
-    return not place.speculation and SYNCHRONOUS in (place.arm.declared.get("args") or ())
+    return not place.speculation and declared_diagnostic(None, args=place.arm.declared.get("args") or ())
 
 
 def _kind(place: Place) -> bool | None:
@@ -124,17 +127,12 @@ def _kind(place: Place) -> bool | None:
         return None
     if synthetic_in(place.speculation, place.arm.declared.get("env") or {}):
         return True if counts.drafting_steps else None
-    if not counts.drafting_steps and not counts.drafted:
-        return False
-    # A real drafter that finds next to nothing is no null draft: what it costs is what is to be predicted.
+    if not place.speculation:  # it counts drafts, and the record does not say what it was started with
+        return False if counts.drafting_steps == 0 and counts.drafted == 0 else None
+    # A real drafter that finds nothing is no null draft: what it costs is what is to be predicted. So the declaration
+    # tells what an arm is for, and never its counts.
     few = counts.drafting_steps <= _NEVER * counts.steps
-    return False if few and _lookup(place.speculation) >= _LONG_LOOKUP else None
-
-
-def _lookup(speculation: Mapping[str, Any]) -> float:
-    """Return how many tokens a prompt lookup has to match at least; 0 where it is not told."""
-    found = speculation.get("prompt_lookup_min", speculation.get("prompt_lookup_max"))
-    return found if isinstance(found, int | float) else 0
+    return False if few and declared_diagnostic(place.speculation) else None
 
 
 def _most_drafted(speculation: Mapping[str, Any]) -> int | None:
@@ -148,8 +146,9 @@ def _beyond(trial: str, place: Place, plain: Place, *, kind: Literal["idle", "pl
     counts = place.counts
     drafts = kind == "idle" and counts is not None and counts.steps and counts.emitted
     per_token = counts.emitted / counts.steps if drafts and counts and counts.emitted and counts.steps else 1.0
-    low, high = _interval(place.sums, plain.sums, per_token)
-    step, base = place.sums.tpot * per_token, plain.sums.tpot
+    low, high = interval(place.sums, plain.sums, per_token)
+    shared = shared_prompts(place.sums, plain.sums)
+    step, base = place.sums.tpot_of(shared) * per_token, plain.sums.tpot_of(shared)
     return EngineMode(
         kind=kind,
         method=place.method if kind == "idle" else "none",
@@ -167,7 +166,14 @@ def _beyond(trial: str, place: Place, plain: Place, *, kind: Literal["idle", "pl
 
 
 def _drafting(
-    trial: str, place: Place, plain: Place, *, steps: FittedModel, modes: Sequence[EngineMode], told: list[str]
+    trial: str,
+    place: Place,
+    plain: Place,
+    *,
+    steps: FittedModel,
+    modes: Sequence[EngineMode],
+    told: list[str],
+    prefill: float,
 ) -> Iterator[EngineMode]:
     counts, name = place.counts, place.arm.name
     assert counts is not None
@@ -189,7 +195,7 @@ def _drafting(
     alone = steps.expected(np.ones(1), place.batch, place.context)
     verify = (mixed.ms - (1 - drafts) * alone.ms) / drafts
     idle = 0.0
-    if drafts < _ALWAYS or in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes):
+    if drafts < _ALWAYS or in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes, graph_mode(place.arm)):
         found = [
             one
             for one in modes
@@ -203,15 +209,22 @@ def _drafting(
             )
             return
         idle = found[0].ms
-    step, base = place.sums.tpot * per_token, plain.sums.tpot
-    low, high = _interval(place.sums, plain.sums, per_token, less=1 - drafts)
+    both_answered = shared_prompts(place.sums, plain.sums)
+    # Each output token waits for the prefills of others, however few steps it takes: they are no part of a step.
+    step = (place.sums.tpot_of(both_answered) - prefill) * per_token
+    base = plain.sums.tpot_of(both_answered) - prefill
+    taken = prefill * (per_token - (1 - drafts))
+    low, high = (one - taken for one in interval(place.sums, plain.sums, per_token, less=1 - drafts))
     spread = (mixed.high - mixed.low) / 2
     centre = step - (1 - drafts) * base
     below, above = np.hypot(max(0.0, centre - low), spread), np.hypot(max(0.0, high - centre), spread)
     both = step - mixed.ms - (1 - drafts) * idle
     found_modes: dict[Literal["drafting", "mixed"], tuple[float, float, float]]
     uniform = float(lengths[n - 1]) ** place.batch if len(lengths) == n else 0.0
-    if in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes) and uniform < drafts * _ALWAYS:
+    if (
+        in_pieces((place.method, place.arm.runner), steps.costs.graph_sizes, graph_mode(place.arm))
+        and uniform < drafts * _ALWAYS
+    ):
         ends = (both - below, both, both + above)
         shared = _shared(modes, place)
         ways = (
@@ -251,6 +264,13 @@ def _shared(modes: Sequence[EngineMode], place: Place) -> tuple[float, float, fl
     return (found[0].low, found[0].ms, found[0].high) if found else None
 
 
+def graph_mode(arm: ArmRecord) -> str | None:
+    """Return the `cudagraph_mode` that an arm's log says was set in the end; None where it says nothing of it."""
+    found = [_GRAPH_MODE.search(one.line) for one in arm.warnings if "cudagraph" in one.line.lower()]
+    told = [one[1].upper() for one in found if one]
+    return told[-1] if told else None
+
+
 def draft_shares(steps: int, drafting_steps: int, drafted: int, k: int | None = None) -> "NDArray[np.float64]":
     """Return the share of an arm's steps that drafted 0, 1, … tokens, its drafts as alike as whole tokens can be.
 
@@ -267,34 +287,3 @@ def draft_shares(steps: int, drafting_steps: int, drafted: int, k: int | None = 
     if longer:
         shares[length + 1] = (1 - shares[0]) * longer / drafting_steps
     return shares
-
-
-def _interval(arm: Sums, base: Sums, scale: float, *, less: float = 1.0) -> tuple[float, float]:
-    """Return the interval of scale x TPOT(arm) - less x TPOT(baseline), over prompts both answered."""
-    shared = [name for name in arm.prompts if name in base.prompts]
-    found: list[float] = []
-    for one in arm.starts:
-        found += [scale * one[0] / one[1] - less * other[0] / other[1] for other in base.starts]
-    if len(shared) > 1:
-        table = np.array([[*arm.prompts[name], *base.prompts[name]] for name in shared])
-        picks = np.random.default_rng(0).integers(0, len(shared), (RESAMPLES, len(shared)))
-        sums: NDArray[np.float64] = table[picks].sum(axis=1)
-        values = scale * sums[:, 0] / sums[:, 1] - less * sums[:, 2] / sums[:, 3]
-        found += [float(one) for one in np.quantile(values, (0.025, 0.975))]
-    return min(found), max(found)
-
-
-def _step(place: Place) -> StepCost:
-    ms = place.sums.tpot
-    alone = Sums({name: (0.0, tokens) for name, (_, tokens) in place.sums.prompts.items()}, ((0.0, 1.0),))
-    low, high = _interval(place.sums, alone, 1.0)
-    return StepCost(
-        batch=place.batch,
-        tokens=1,
-        context=place.context,
-        ms=ms,
-        low=min(low, ms),
-        high=max(high, ms),
-        repeats=max(1, len(place.sums.starts)),
-        how="arm",
-    )

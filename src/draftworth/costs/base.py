@@ -100,6 +100,8 @@ class Costs(Frozen):
     """vLLM's model runner, `V1` or `V2`, from the server's log."""
     graph_sizes: tuple[int, ...] = ()
     """Token counts for which CUDA graphs were captured, where they are known: T is a staircase over them."""
+    graph_mode: str | None = None
+    """vLLM's effective `cudagraph_mode`, of a server that speculates where one told it; None where nothing did."""
     points: tuple[StepCost, ...] = ()
     prefills: tuple[Prefill, ...] = ()
     """Of the probe's prefixes, by their number and context; whether points by `prefix` can be trusted hangs on it."""

@@ -30,13 +30,18 @@ ON_THE_HOST = frozenset({"ngram", "suffix"})
 """Methods that draft on the host, whose drafts fall short or are not there; V1 is taken for them where none is told."""
 
 
-def in_pieces(method: tuple[str, str | None], graph_sizes: Sequence[int]) -> bool:
-    """Whether mixed steps cost otherwise than drafting ones: on the V1 runner with CUDA graphs.
+def in_pieces(method: tuple[str, str | None], graph_sizes: Sequence[int], graph_mode: str | None = None) -> bool:
+    """Whether mixed steps cost otherwise than drafting ones: on the V1 runner with CUDA graphs, full and in pieces.
 
     Args:
         method: the speculative method, and vLLM's runner; None where a server does not tell it.
         graph_sizes: token counts for which CUDA graphs were captured; empty for none, or where they are not known.
+        graph_mode: vLLM's effective `cudagraph_mode` with speculation on. Attention that has no full graph for several
+            tokens of a request (some MLA and linear kernels) makes it PIECEWISE for all steps, and FULL has none in
+            pieces: all drafting steps are alike then. None is taken for the default, FULL_AND_PIECEWISE.
     """
+    if graph_mode not in {None, "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"}:
+        return False
     drafts, runner = method
     return bool(graph_sizes) and (runner == "V1" or (runner is None and drafts in ON_THE_HOST))
 

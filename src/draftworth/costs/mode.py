@@ -135,7 +135,7 @@ def kinds(costs: Costs, method: tuple[str, str | None], *, batch: int, longest: 
         tokens: of each step, at least `batch`.
     """
     idle = tokens == batch
-    all_draft = tokens == batch * longest if in_pieces(method, costs.graph_sizes) else ~idle
+    all_draft = tokens == batch * longest if in_pieces(method, costs.graph_sizes, costs.graph_mode) else ~idle
     masks: dict[Kind, Mask] = {"idle": idle, "mixed": ~idle & ~all_draft, "drafting": ~idle & all_draft}
     return {kind: mask for kind, mask in masks.items() if mask.any()}
 

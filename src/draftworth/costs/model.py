@@ -159,12 +159,14 @@ class FittedModel:
 
     def in_pieces(self, method: tuple[str, str | None]) -> bool:
         """Whether steps in which not every request drafts all it may leave a full CUDA graph; see `costs.graphs`."""
-        return in_pieces(method, self.costs.graph_sizes)
+        return in_pieces(method, self.costs.graph_sizes, self.costs.graph_mode)
 
-    def plain(self, method: tuple[str, str | None], batch: int) -> float | None:
-        """Return F at a batch size: what the scheduling that speculation gets adds by itself; None for not measured."""
-        found = plain_mode(self.costs, method[1], batch)
-        return None if found is None else found[0]
+    def plain(self, method: tuple[str, str | None], batch: int) -> tuple[float, float, float] | None:
+        """Return F at a batch size, what the scheduling that speculation gets adds by itself: value, low, high.
+
+        None where no arm measured it.
+        """
+        return plain_mode(self.costs, method[1], batch)
 
     def knows(self, method: tuple[str, str | None]) -> bool:
         """Whether the engine mode of a method is known; see `StepMixture`."""

@@ -1,6 +1,7 @@
 """An account of the difference between two arms: every millisecond a token has a cause that was measured, or is a rest.
 
-With r the arm's steps per token, T the baseline's step and S the arm's, TPOT goes from T to r S, and
+With r the arm's steps per token, T a decode step of the baseline, S the arm's and p what the prefills of other requests
+add to each output token of either, TPOT goes from T + p to r S + p, and
 
     r S - T = r M + r V + r D - (1 - r) T + rest
 
@@ -26,7 +27,7 @@ class Detail(Frozen):
     """A part of a part, for a person: M of idle steps, of mixed ones."""
 
     name: str
-    ms: float
+    ms: Range
     """Milliseconds per output token."""
 
 
@@ -82,16 +83,21 @@ class Account(Frozen):
     """TPOT, mean over the prompts both answered."""
     arm_ms: float
     difference: Range
-    """TPOT of the arm less the baseline's; the interval is over prompts."""
+    """TPOT of the arm less the baseline's; the interval is over prompts and over what starts of a server differ by."""
     parts: tuple[Part, ...]
     """In the order of CAUSES; they add up to `difference`. `rest` is always there."""
     assigned: float | None
     """Share of what moved TPOT that has a cause: 1 - |rest| / the larger of |difference| and the sum of what made the
     arm slower, whichever is larger; None where nothing moved."""
+    of_difference: float | None
+    """Share of the difference itself that has a cause: 1 - |rest| / |difference|; below 0 where the rest is larger than
+    it, None where there is no difference."""
     steps_per_token: float
     """r, from the arm's counts."""
     baseline_step_ms: float
-    """T."""
+    """T: TPOT of the baseline less `prefill_ms`."""
+    prefill_ms: float = 0.0
+    """p: what the prefills of other requests add to each output token; 0 for one request at a time."""
     arm_step_ms: float
     """S."""
     break_even: BreakEven
@@ -99,6 +105,29 @@ class Account(Frozen):
     """The answer in a sentence."""
     changes: tuple[Change, ...] = ()
     """What would change the verdict, the best first."""
+
+
+class EvenPoint(Frozen):
+    """One arm of synthetic acceptance."""
+
+    arm: str
+    length: float
+    """Tokens per drafting step, as counted."""
+    speed_up: Range
+    """Over the baseline, as measured."""
+
+
+class EvenCurve(Frozen):
+    """What drafts pay by the length at which they are accepted, measured at one load with one k."""
+
+    concurrency: int
+    k: int
+    points: tuple[EvenPoint, ...]
+    """By length."""
+    length: float | None
+    """Where it crosses 1, between two points; None where it does not."""
+    text: str
+    """The answer in a sentence."""
 
 
 class CurvePoint(Frozen):
@@ -123,5 +152,7 @@ class Explained(Frozen):
     """Arms without an account, and why; what was assumed."""
     summary: str = ""
     """The verdict's cause in one or two sentences, for the top of a page."""
+    even_curves: tuple[EvenCurve, ...] = ()
+    """What acceptance pays, as arms of synthetic acceptance measured it; empty without any."""
     curve: tuple[CurvePoint, ...] = ()
     """T by the tokens of a step, with the arms' own steps on it; empty where nothing was probed."""

@@ -4,29 +4,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from draftworth.costs.arms import is_diagnostic
+from draftworth.costs.arms import graph_mode, is_diagnostic
 from draftworth.costs.base import Costs
 from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
 from draftworth.errors import UsageError
 from draftworth.explain.account import account
 from draftworth.explain.base import Account, CurvePoint, Explained
+from draftworth.explain.beside import DrafterTime, drafter_at, profiled_drafters, spread_of
 from draftworth.explain.changes import changes, settings_predicted
+from draftworth.explain.evencurve import even_curves
 from draftworth.explain.steps import steps_of
 from draftworth.predict.base import Predicted, Range
 from draftworth.predict.speculation import replayable
 from draftworth.predict.trialcosts import contradiction, costs_of, server
 from draftworth.predict.trialrows import Load, Measured, measured
 from draftworth.traces.store import open_trace
-from draftworth.trials.diagnostics import PROFILE
 from draftworth.trials.probing import COSTS
-from draftworth.trials.profiling import kept
 from draftworth.trials.record import TrialRecord, read, write_text
 
 NAME = "explained.json"
-_DRAFT = ": draft"
-"""End of the name of vLLM's range in which the drafter runs: `gpu_model_runner: draft`."""
-_LEAST = 0.5
 _APART = 0.1
 """A trial's own baseline step and the costs file's may differ by this share before it is said."""
 
@@ -68,7 +65,12 @@ def explain_trial(
         model = FittedModel(known)
     except UsageError as error:
         return Explained(trial=trial.record.id, left_out=(*left_out, str(error)))
-    drafters = {**profiled_drafters(folder, [arm.name for arm in trial.record.arms]), **(drafter_ms or {})}
+    given = {name: DrafterTime(time) for name, time in (drafter_ms or {}).items()}
+    drafters = {**profiled_drafters(folder, trial.record.arms), **given}
+    told_modes = [mode for mode in map(graph_mode, trial.record.arms[1:]) if mode]
+    if told_modes:
+        known = known.model_copy(update={"graph_mode": told_modes[-1]})
+        model = FittedModel(known)
     accounts = list(_accounts(trial, known, model, left_out, drafters))
     accounts = _with_changes(trial, known, model, accounts, left_out)
     return Explained(
@@ -76,25 +78,9 @@ def explain_trial(
         accounts=tuple(accounts),
         left_out=tuple(dict.fromkeys(left_out)),
         summary=summary(accounts, trial.record.best),
+        even_curves=even_curves(trial, accounts),
         curve=tuple(_curve(known, model, accounts, trial)),
     )
-
-
-def profiled_drafters(folder: Path, arms: Sequence[str]) -> dict[str, Range]:
-    """Return what the drafters of arms that the trial profiled took a step, by the engine's own named ranges.
-
-    The profiler slows the host, so this is an upper end; the lower is half of it.
-    """
-    found = {}
-    for arm in arms:
-        profile = kept(folder, f"{PROFILE}-{arm}")
-        if profile is None or not profile.steps:
-            continue
-        drafting = [scope.ms for scope in profile.scopes if scope.name.endswith(_DRAFT)]
-        if drafting:
-            each = sum(drafting) / profile.steps
-            found[arm] = Range(value=each * (1 + _LEAST) / 2, low=each * _LEAST, high=each)
-    return found
 
 
 def save(explained: Explained, folder: Path) -> Path:
@@ -114,7 +100,12 @@ def load(folder: Path) -> Explained | None:
 
 def summary(accounts: Sequence[Account], best: str | None) -> str:
     """Return the cause of the verdict: of the best variant, at the load where it differs most."""
-    real = [one for one in accounts if one.arm == best] or [one for one in accounts if not one.diagnostic]
+    candidates = [one for one in accounts if not one.diagnostic]
+    # Where the record's best only measures (trials of earlier versions), that of the others which lost least.
+    measures = any(one.arm == best and one.diagnostic for one in accounts)
+    if measures and candidates:
+        best = min(candidates, key=lambda one: one.arm_ms / one.baseline_ms).arm
+    real = [one for one in candidates if one.arm == best]
     return "" if not real else max(real, key=lambda one: abs(one.difference.value) / one.baseline_ms).main_cause
 
 
@@ -139,7 +130,7 @@ def _strangers(records: Sequence[TrialRecord]) -> list[str]:
 
 
 def _accounts(
-    trial: Measured, costs: Costs, model: FittedModel, left_out: list[str], drafter_ms: Mapping[str, Range]
+    trial: Measured, costs: Costs, model: FittedModel, left_out: list[str], drafter_ms: Mapping[str, DrafterTime]
 ) -> list[Account]:
     fitted = {mode.source for mode in costs.modes}
     found = []
@@ -165,7 +156,16 @@ def _accounts(
         try:
             steps = steps_of(trial, load_, prompts)
             itself = f"trial {trial.record.id}, arm {name}" in fitted
-            one = account(load_, plain, prompts, steps, model, itself=itself, drafter_ms=drafter_ms.get(name))
+            one = account(
+                load_,
+                plain,
+                prompts,
+                steps,
+                model,
+                itself=itself,
+                drafter_ms=drafter_at(drafter_ms.get(name), load_),
+                spread=spread_of(trial.record, name),
+            )
         except UsageError as error:
             left_out.append(f"{where}: {error}")
             continue

@@ -19,6 +19,14 @@ def lines(explained: Explained) -> list[str]:
     told = [f"Trial {explained.trial}", explained.summary or "No arm could be accounted for."]
     for one in explained.accounts:
         told += ["", *_account(one)]
+    if explained.even_curves:
+        told += ["", "What acceptance pays, measured with synthetic acceptance:"]
+        for curve in explained.even_curves:
+            told.append(f"- {curve.text}")
+            for point in curve.points:
+                speed = point.speed_up
+                times = f"{speed.value:.3f} times as fast ({speed.low:.3f} to {speed.high:.3f})"
+                told.append(f"    {point.length:.2f} tokens per drafting step: {times}; {point.arm}")
     if explained.left_out:
         told += ["", "Left out, or to be known:", *(f"- {text}" for text in explained.left_out)]
     return told
@@ -31,9 +39,10 @@ def _account(one: Account) -> Iterator[str]:
     for part in one.parts:
         yield _line(part)
         for detail in part.details:
-            yield f"    {detail.name:{_WIDE - 4}}{detail.ms:+12.3f}"
+            ends = f"{detail.ms.low:+.3f} to {detail.ms.high:+.3f}"
+            yield f"    {detail.name:{_WIDE - 4}}{detail.ms.value:+12.3f}   {ends}"
     yield f"{one.arm:{_WIDE}}{one.arm_ms:12.3f}"
-    share = "" if one.assigned is None else f"; {one.assigned:.0%} of what moved it has a cause"
+    share = "" if one.of_difference is None else f"; {max(0.0, one.of_difference):.0%} of it has a cause"
     ends = f"{one.difference.low:+.3f} to {one.difference.high:+.3f}"
     yield f"Difference {one.difference.value:+.3f} ms ({ends}){share}."
     step = f"{one.steps_per_token:.3f} steps per token; a step takes {one.arm_step_ms:.2f} ms, the baseline's "

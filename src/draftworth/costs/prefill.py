@@ -1,0 +1,35 @@
+"""What the prefills of other requests add to each output token of a closed loop."""
+
+from collections.abc import Sequence
+
+from draftworth.costs.arm_rows import Place
+from draftworth.costs.base import StepCost
+
+_MOST = 0.9
+"""Of TPOT at most, where answers are so short that prefills are met all the time."""
+
+
+def prefill_share(place: Place, tpot: float, points: Sequence[StepCost]) -> tuple[float, float, float]:
+    """Return p in milliseconds a token: best value, lower and upper end.
+
+    In a closed loop of B requests each meets one prefill of every other while it decodes, and a prefill takes at most
+    TTFT less a step: p = (B - 1) (TTFT - (TPOT - p)) / tokens, solved for p. Where a probe timed B streams that all
+    decode, what the trial's TPOT has above that tells it, within these ends; else half of the upper end stands, and the
+    interval has both.
+
+    Args:
+        place: the baseline at its load.
+        tpot: its TPOT.
+        points: of the server, for those by concurrency.
+    """
+    if place.batch < 2 or place.ttft_ms is None:  # noqa: PLR2004 - alone, nobody's prefill is met
+        return 0.0, 0.0, 0.0
+    others = place.batch - 1
+    left, above = place.tokens - others, max(0.0, place.ttft_ms - tpot)
+    most = min(others * above / left, _MOST * tpot) if left > 0 else _MOST * tpot
+    probed = [one for one in points if (one.batch, one.tokens, one.how) == (place.batch, 1, "concurrency")]
+    if not probed:
+        return most / 2, 0.0, most
+    mean, low, high = (sum(getattr(one, name) for one in probed) / len(probed) for name in ("ms", "low", "high"))
+    value, least, upper = (min(most, max(0.0, tpot - one)) for one in (mean, high, low))
+    return value, least, upper
