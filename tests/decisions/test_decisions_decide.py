@@ -220,6 +220,7 @@ def explained(trial: str) -> Explained:
         difference=figure(2),
         parts=parts,
         assigned=0.97,
+        of_difference=0.97,
         steps_per_token=0.7,
         baseline_step_ms=14,
         arm_step_ms=20,
@@ -251,7 +252,8 @@ def test_a_damaged_account_is_told_and_the_record_written(tmp_path: Path) -> Non
     (folder / "explained.json").write_text("{")
     done = run(tmp_path, "decide", "latest")
     assert done.code == 0
-    assert "explained.json: cannot be read, so the record has no cause" in done.err
+    assert "the record has no cause: " in done.err
+    assert "explained.json: damaged" in done.err
 
 
 def test_an_account_that_comes_later_is_put_into_the_same_record(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.explain.simulated_batch import Arm, Engine, write
 
 from draftworth.costs.base import Costs, StepCost
-from draftworth.explain.base import Account
+from draftworth.explain.base import Account, Cause
 from draftworth.explain.whole import explain_trial
 
 NGRAM: dict[str, Any] = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
@@ -54,7 +54,8 @@ def test_parts_come_back_whatever_the_kinds_share(tmp_path: Path, batch: int, sh
     one, truth = explained(tmp_path / "t", Engine(shared=shared, noise=0.02), batch=batch)
     parts = {part.cause: part.ms for part in one.parts}
     slack = 0.03 * one.arm_ms  # requests that end leave a smaller batch behind, which no model here knows
-    for cause, true in (("engine mode", truth.mode), ("verification", truth.verify), ("tokens gained", truth.gained)):
+    told: dict[Cause, float] = {"engine mode": truth.mode, "verification": truth.verify, "tokens gained": truth.gained}
+    for cause, true in told.items():
         assert parts[cause].low - slack <= true <= parts[cause].high + slack, (cause, true, parts[cause])
     assert parts["rest"].low - slack <= 0 <= parts["rest"].high + slack
     assert abs(parts["rest"].value) < 0.05 * one.arm_ms

@@ -138,7 +138,10 @@ def account(name: str, ratio: float, concurrency: int, length: float | None = 2.
             ms=around(mode, 0.5),
             evidence=("null-draft of this trial",),
             measured=True,
-            details=(Detail(name="steps that draft nothing", ms=2.0), Detail(name="drafting steps", ms=4.0)),
+            details=(
+                Detail(name="steps that draft nothing", ms=around(2.0, 0.3)),
+                Detail(name="drafting steps", ms=around(4.0, 0.2)),
+            ),
         ),
         Part(cause="verification", ms=around(verify, 0.4), evidence=("costs.json",)),
         Part(cause="drafter", ms=around(drafter, 0.1), evidence=("profile",), measured=True),
@@ -154,6 +157,7 @@ def account(name: str, ratio: float, concurrency: int, length: float | None = 2.
         difference=around(difference, 1.0),
         parts=parts,
         assigned=0.93,
+        of_difference=1 - abs(rest) / abs(difference),
         steps_per_token=0.6,
         baseline_step_ms=20.0,
         arm_step_ms=30.0,
@@ -176,7 +180,7 @@ def explained(names: Sequence[str] = ("ngram-5", "eagle3", "ngram-2")) -> Explai
     return Explained(
         trial="20261202-101010",
         accounts=tuple(account(name, RATIOS[name], n) for name in names for n in LOADS),
-        summary="eagle3 saves 12.00 ms a token by accepted drafts and pays 6.00 ms for the engine's mode.",
+        summary="The cause of some arm.",
         curve=tuple(curve),
     )
 

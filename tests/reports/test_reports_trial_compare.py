@@ -12,7 +12,7 @@ from tests.reports.reports_trials import explained, folder_of, record
 
 from draftworth import cli
 from draftworth.reports.compare import compared, lines, page
-from draftworth.reports.trial.named import model_of
+from draftworth.reports.trial.named import told_model
 from draftworth.trials.record import TrialRecord, write
 
 VERB = {"report": ("draftworth.cli.report:app", "A trial as a page that stands on its own; several side by side.")}
@@ -20,7 +20,8 @@ VERB = {"report": ("draftworth.cli.report:app", "A trial as a page that stands o
 
 def named(id_: str, model: str = "llama", engine: str = "vllm", **other: Any) -> TrialRecord:
     found = record(("eagle3",), id=id_, **other)
-    arms = tuple(one.model_copy(update={"engine": engine}) for one in found.arms)
+    command = ("vllm", "serve", *([model] if model else []))
+    arms = tuple(one.model_copy(update={"engine": engine, "command": command}) for one in found.arms)
     service = {**found.config["service"], "model": model}
     return found.model_copy(update={"arms": arms, "config": {**found.config, "service": service}})
 
@@ -95,7 +96,7 @@ def test_a_trial_without_a_comparison_is_named_and_not_dropped() -> None:
 def test_the_model_is_read_off_the_baselines_command(command: tuple[str, ...], model: str) -> None:
     found = record()
     arms = (found.arms[0].model_copy(update={"command": command}), *found.arms[1:])
-    assert model_of(found.model_copy(update={"arms": arms})) == model
+    assert told_model(found.model_copy(update={"arms": arms})) == model
 
 
 def test_models_that_no_trial_names_are_not_taken_for_one_in_silence() -> None:
@@ -137,7 +138,7 @@ def test_an_account_in_the_folder_is_on_the_page(tmp_path: Path) -> None:
     assert set(result.json) == {"trial", "explained", "missing", "page"}
     assert result.json["page"] == str(out)
     assert result.json["missing"] == []
-    assert "eagle3 saves 12.00 ms" in out.read_text(encoding="utf-8")
+    assert "<dd>eagle3 pays 6.00 ms" in out.read_text(encoding="utf-8")
     assert not (folder / "report.html").exists()
 
 

@@ -87,10 +87,11 @@ def _state(text: str) -> "State":
 
 def _concluded(trial: str, arm: str | None, root: Path) -> "tuple[Conclusion, str, list[str]]":
     """Return what follows from a trial, the arm's method, and what could not be read."""
-    from draftworth.decisions.account import method_of, read_explained  # noqa: PLC0415 - lazy
+    from draftworth.decisions.account import method_of  # noqa: PLC0415 - lazy
     from draftworth.decisions.citing import relative  # noqa: PLC0415 - lazy
     from draftworth.decisions.conclude import conclude  # noqa: PLC0415 - lazy
     from draftworth.decisions.reported import conclude_reported, is_reported, load_reported  # noqa: PLC0415 - lazy
+    from draftworth.reports.trial.accounts import account_of  # noqa: PLC0415 - lazy
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
     from draftworth.trials.record import read  # noqa: PLC0415 - lazy
 
@@ -102,9 +103,9 @@ def _concluded(trial: str, arm: str | None, root: Path) -> "tuple[Conclusion, st
         return conclude_reported(told, relative(path, root)), str(told.setting.get("method") or ""), []
     folder = path if path.is_dir() else find_trial(trial)
     record = read(folder)
-    explained, why = read_explained(folder)
+    explained, why = account_of(folder)
     found = conclude(record, arm, explained)
-    return found, method_of(record, found.arm), [why] if why else []
+    return found, method_of(record, found.arm), [f"the record has no cause: {why}"] if why else []
 
 
 def _show(done: "Decided", *, as_json: bool) -> None:

@@ -49,7 +49,8 @@ def explain(
     Exits 0 when explained, 1 for wrong input.
     """
     from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
-    from draftworth.explain.whole import explain_trial, save  # noqa: PLC0415 - lazy
+    from draftworth.explain.kept import save  # noqa: PLC0415 - lazy
+    from draftworth.explain.whole import explain_trial  # noqa: PLC0415 - lazy
     from draftworth.reports.explain import lines  # noqa: PLC0415 - lazy
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
 

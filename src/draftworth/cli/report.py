@@ -5,15 +5,12 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
 
 import draftworth
 from draftworth.errors import UsageError
-
-if TYPE_CHECKING:
-    from draftworth.explain.base import Explained
 
 app = App(
     name="report", help="A trial as a page that stands on its own; several side by side.", help_format="plaintext"
@@ -38,16 +35,18 @@ def report(
     One HTML file that needs nothing else. It takes `explained.json` of the trial where `draftworth explain` has written
     one, and says so where there is none. A trial that failed half-way has a page of what it left.
     """
+    from draftworth.reports.trial.accounts import account_of  # noqa: PLC0415 - lazy
     from draftworth.reports.trial.gather import gather  # noqa: PLC0415 - lazy
     from draftworth.reports.trial_page import HTML, page_of, write_page  # noqa: PLC0415 - lazy
+    from draftworth.reports.words import ended  # noqa: PLC0415 - lazy
     from draftworth.trials.record import read  # noqa: PLC0415 - lazy
 
     folder = _folder(trial)
     record = read(folder)
-    explained, wrong = _explained(folder)
+    explained, wrong = account_of(folder)
     subject = gather(folder, record, explained)
     if wrong:
-        subject = replace(subject, missing=(wrong, *subject.missing))
+        subject = replace(subject, missing=(ended(wrong), *subject.missing))
     path = write_page(folder / HTML if out is None else out, page_of(subject))
     with suppress(BrokenPipeError):  # whoever read the output has gone
         if as_json:
@@ -75,7 +74,9 @@ def compare(
     Each ratio is of its own trial's baseline. Trials of other models or engines are told apart.
     """
     from draftworth.reports.compare import compared, lines, page  # noqa: PLC0415 - lazy
+    from draftworth.reports.trial.accounts import account_of  # noqa: PLC0415 - lazy
     from draftworth.reports.trial_page import write_page  # noqa: PLC0415 - lazy
+    from draftworth.reports.words import ended  # noqa: PLC0415 - lazy
     from draftworth.trials.record import read  # noqa: PLC0415 - lazy
 
     if not trials:
@@ -83,11 +84,11 @@ def compare(
     folders = [_folder(trial) for trial in trials]
     read_, wrong = [], []
     for folder in dict.fromkeys(folders):
-        explained, told = _explained(folder)
+        explained, told = account_of(folder)
         read_.append((read(folder), explained))
         wrong += [told] if told else []
     found = compared(read_)
-    found = found.model_copy(update={"notes": (*found.notes, *wrong)})
+    found = found.model_copy(update={"notes": (*found.notes, *(ended(one) for one in wrong))})
     if out is not None:
         write_page(out, page(found, draftworth.__version__))
     with suppress(BrokenPipeError):  # whoever read the output has gone
@@ -105,13 +106,3 @@ def _folder(name: str) -> Path:
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
 
     return Path(name) if Path(name).is_dir() else find_trial(name)
-
-
-def _explained(folder: Path) -> "tuple[Explained | None, str]":
-    """Return what was explained of a trial, or why that cannot be read; a page is made without it."""
-    from draftworth.reports.trial_page import read_explained  # noqa: PLC0415 - lazy
-
-    try:
-        return read_explained(folder), ""
-    except UsageError as error:
-        return None, f"{error}."

@@ -54,12 +54,16 @@ def verdict_lines(record: TrialRecord) -> list[str]:
 
 def kept_lines(record: TrialRecord, folder: Path, program: str) -> list[str]:
     """Return the cause of a verdict, as far as it was explained, and where everything is kept."""
-    from draftworth.explain.whole import load  # noqa: PLC0415 - lazy
+    from draftworth.explain.kept import load  # noqa: PLC0415 - lazy
     from draftworth.trials.explaining import FAILED, PAGE  # noqa: PLC0415 - lazy
     from draftworth.trials.finish import REPORT  # noqa: PLC0415 - lazy
 
-    explained = load(folder)
-    lines = [f"Cause: {explained.summary}"] if explained is not None and explained.summary else []
+    try:
+        explained = load(folder)
+    except UsageError as error:
+        lines = [f"Cause: not known: {error}"]
+    else:
+        lines = [f"Cause: {explained.summary}"] if explained is not None and explained.summary else []
     there = [str(folder / name) for name in (PAGE, REPORT) if (folder / name).is_file()]
     lines += [f"Report: {' and '.join(there)}"] if there else []
     if (folder / FAILED).is_file():

@@ -3,16 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from draftworth.decisions.base import Assumptions
+from draftworth.reports.trial.model import model_of
 from draftworth.reports.words import workload
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
 
 _HARDWARE = ("processor", "cores", "gpu", "gpus", "accelerators")
 """What of a machine decides its speed; kernel and Python do not reopen a decision."""
-_MODEL_FLAGS = ("--model", "--model-path", "-m", "--served-model-name", "--hf-repo", "-hf")
 _WORKLOAD = (
     "source",
     "categories",
@@ -26,6 +26,7 @@ _WORKLOAD = (
     "replay_speed",
     "ignore_eos",
 )
+_BETWEEN = re.compile(rf", (?=(?:{'|'.join(_HARDWARE)}) )")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -51,22 +52,6 @@ def assumptions_of(record: TrialRecord, arm: ArmRecord | None, found: ArmCompari
     )
 
 
-def model_of(record: TrialRecord) -> str:
-    """Return the model a trial served, by its configuration or its command; empty where neither tells."""
-    service = record.config.get("service") or {}
-    command: Sequence[str] = record.arms[0].command if record.arms else ()
-    for flag in _MODEL_FLAGS:
-        for at, word in enumerate(command):
-            # `python -m` is no model.
-            if word == flag and at + 1 < len(command) and not (flag == "-m" and "python" in command[max(at - 1, 0)]):
-                return command[at + 1]
-            if word.startswith(f"{flag}="):
-                return word.partition("=")[2]
-    if "serve" in command[:-1]:
-        return command[list(command).index("serve") + 1]
-    return str(service.get("model") or "") if isinstance(service, Mapping) else ""
-
-
 def fingerprint(work: Mapping[str, Any], categories: Mapping[str, int]) -> str:
     """Return a fingerprint of the traffic: which requests, how long, how many at a time, in which mix."""
     said = {name: work[name] for name in _WORKLOAD if work.get(name) is not None}
@@ -77,7 +62,16 @@ def fingerprint(work: Mapping[str, Any], categories: Mapping[str, int]) -> str:
 
 
 def _hardware(machine: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {machine[name]}" for name in _HARDWARE if machine.get(name) is not None)
+    told = {name: machine[name] for name in _HARDWARE if machine.get(name)}
+    return ", ".join(
+        f"{name} {' and '.join(map(str, one)) if isinstance(one, list | tuple) else one}" for name, one in told.items()
+    )
+
+
+def _parts(hardware: str) -> dict[str, str]:
+    """Return the parts of a hardware: a record may tell more of them than another."""
+    told = (one.partition(" ") for one in _BETWEEN.split(hardware))
+    return {name: value for name, _, value in told}
 
 
 def _declared(arm: ArmRecord | None) -> dict[str, Any]:
@@ -107,6 +101,11 @@ def changed(then: Assumptions, now: Assumptions) -> list[str]:
         ("head", "head"),
     ):
         before, after = getattr(then, name), getattr(now, name)
+        if name == "hardware":
+            # A part that either does not tell is no change: records name GPUs since a later version.
+            had, has = _parts(before), _parts(after)
+            if all(had[part] == has[part] for part in had.keys() & has.keys()):
+                continue
         if before and after and before != after:
             clauses.append(f"{words}: {before} then, {after} now")
     if then.traffic and now.traffic and then.traffic != now.traffic:

@@ -100,7 +100,7 @@ def _one(option: Option, known: Known) -> OptionCheck:
         remarks += [
             f"trial {one.id} measured {known.arm_of(option)}, and nothing was decided on it: "
             f"`draftworth decide {one.id} --option {option.name}`"
-            for one in _newer(with_arm(known.trials, known.arm_of(option)), decided)[-1:]
+            for one in _newer(with_arm(known.trials_of(option), known.arm_of(option)), decided)[-1:]
         ]
     return OptionCheck(
         option=option.name,

@@ -12,6 +12,7 @@ from draftworth.decisions.states import State
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
 from draftworth.findings import Finding
+from draftworth.reports.trial.accounts import beats, told_of
 from draftworth.reports.words import METRICS, ended, interval, judged, percent, plural
 from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import is_diagnostic
@@ -118,10 +119,13 @@ def diagnostic(arm: ArmRecord | None) -> str:
     """Return why an arm is there to measure a cost and not to be adopted; empty for any other."""
     declared = arm.declared if arm else {}
     config, env = declared.get("speculative_config") or {}, declared.get("env") or {}
-    if not isinstance(config, Mapping) or not is_diagnostic(config, env):
+    args = declared.get("args") or ()
+    if not isinstance(config, Mapping) or not is_diagnostic(config, env, args):
         return ""
     if synthetic_in(config, env):
         return "accepts drafts by a configured rate"
+    if not config:
+        return f"has no speculation, and only the scheduling that it gets ({' '.join(map(str, args))})"
     return f"drafts only where {config.get('prompt_lookup_min')} tokens repeat, a null draft"
 
 
@@ -245,7 +249,7 @@ def _consequences(found: ArmComparison | None, record: TrialRecord, arm: ArmReco
 def _cause(arm: str, record: TrialRecord, explained: "Explained | None") -> list[str]:
     accounts = [one for one in explained.accounts if one.arm == arm] if explained else []
     if not accounts:
-        told = "; ".join(one for one in explained.left_out if arm in one) if explained else ""
+        told = "; ".join(told_of(explained, arm))
         why = f": {told.rstrip('.')}" if told else f": `draftworth explain {record.id}` makes it"
         return [f"There is no account of its milliseconds{why}."]
     return [line for one in accounts for line in _account(one, several=len(accounts) > 1)]
@@ -259,7 +263,8 @@ def _account(account: "Account", *, several: bool) -> list[str]:
         lines.append(
             f"{at}{part.cause}: {part.ms.value:+.2f} ms a token ({part.ms.low:+.2f} to {part.ms.high:+.2f}){whose}."
         )
-    return [*lines, *(f"{at}Would change it: {change_line(one)}" for one in account.changes)]
+    changes = [one for one in account.changes if beats(one, account)]
+    return [*lines, *(f"{at}Would change it: {change_line(one)}" for one in changes)]
 
 
 def change_line(one: "Change") -> str:

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 
 from draftworth.decisions.assumptions import version_key
 from draftworth.decisions.base import Evidence, Figure, Option
+from draftworth.decisions.conclude import deciding_arms
 from draftworth.decisions.conditions import Condition, Gate, Holds
 from draftworth.decisions.known import Known, is_head, with_arm
 from draftworth.predict.base import Needed
 from draftworth.reports.words import interval
-from draftworth.trials.record import TrialRecord
+from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.verdicts.base import Verdict
 
 
 def evaluate(gate: Gate, option: Option, known: Known) -> Holds:
@@ -36,33 +38,51 @@ def _joined(some: Sequence[Condition], option: Option, known: Known, *, every: b
     return Holds(holds=holds, reason="; ".join(told), parts=parts)
 
 
-def _trial(one: Condition, _option: Option, known: Known) -> Holds:
+def _trial(one: Condition, option: Option, known: Known) -> Holds:
     name = one.trial or ""
     arms = {each.name: known.arm_of(each) for each in known.tree.options}
-    arm = arms.get(name, name)
-    by_id = [each for each in known.trials if each.id == name]
-    found = by_id or with_arm(known.trials, arm)
-    if not found:
-        return Holds(holds=None, reason=f"no trial measured {name}")
-    record = found[-1]
+    found, arm, why = _measured(name, arms.get(name, name), option, known)
+    if why:
+        return Holds(holds=None, reason=why)
+    if one.verdict == "error":
+        failed = found[-1].verdict is Verdict.ERROR
+        return Holds(holds=failed, reason=f"trial {found[-1].id} {'could not' if failed else 'could'} be measured")
+    # A trial that did not end, or has no figures of the arm, says nothing of it: what was measured before stands.
+    compared = [(each.id, own) for each in found if (own := _compared(each, arm)) is not None]
+    if not compared:
+        return Holds(holds=None, reason=f"trial {found[-1].id} has no figures of {arm or name}")
+    id_, own = compared[-1]
     if one.verdict is not None:
-        verdict = _verdict(record, arm)
-        return Holds(holds=verdict == one.verdict, reason=f"trial {record.id}: {arm} is {verdict}")
-    ratio = next((each.tpot_ratio for each in record.comparisons if each.arm == arm), None)
-    if ratio is None and by_id and record.comparison is not None:
-        ratio = record.comparison.tpot_ratio
+        return Holds(holds=str(own.verdict) == one.verdict, reason=f"trial {id_}: {arm} is {own.verdict}")
+    ratio = own.tpot_ratio
     limit = one.ratio_below if one.ratio_below is not None else one.ratio_above
     if ratio is None or ratio.low is None or ratio.high is None or limit is None:
-        return Holds(holds=None, reason=f"trial {record.id}: the TPOT ratio of {name} has no interval")
+        return Holds(holds=None, reason=f"trial {id_}: the TPOT ratio of {name} has no interval")
     above, below = ratio.low > limit, ratio.high < limit
     holds = below if one.ratio_below is not None else above
-    reason = f"trial {record.id}: TPOT ratio of {name} {interval(ratio)}, to be compared with {limit:g}"
+    reason = f"trial {id_}: TPOT ratio of {name} {interval(ratio)}, to be compared with {limit:g}"
     return Holds(holds=holds if above or below else None, reason=reason)
 
 
-def _verdict(record: TrialRecord, arm: str) -> str:
-    found = next((each.verdict for each in record.comparisons if each.arm == arm), None)
-    return str(record.verdict if found is None else found)
+def _measured(name: str, arm: str, option: Option, known: Known) -> tuple[list[TrialRecord], str, str]:
+    """Return the trials of an option's service that a name means, oldest first, the arm, or why there are none."""
+    own = known.trials_of(option)
+    by_id = next((each for each in known.trials if each.id == name), None)
+    if by_id is None or known.unclear(option):
+        found = with_arm(own, arm)
+        return found, arm, known.unclear(option) or ("" if found else f"no trial measured {name}")
+    if by_id not in own:
+        return [], arm, f"trial {name} is of another service than {option.name}"
+    arm = by_id.best or ""
+    measures = bool(arm) and arm not in deciding_arms(by_id)
+    return [by_id], arm, f"trial {name}: its verdict is about {arm}, which only measures" if measures else ""
+
+
+def _compared(record: TrialRecord, arm: str) -> ArmComparison | None:
+    """Return an arm's own comparison in a trial that ended; the trial's verdict may be about another arm."""
+    if record.error is not None or record.verdict is Verdict.ERROR:
+        return None
+    return next((each for each in record.comparisons if each.arm == arm), None)
 
 
 def _other_option(one: Condition, _option: Option, known: Known) -> Holds:
@@ -169,18 +189,26 @@ def _whose(one: Evidence) -> str:
     return "" if one.ours else f" (not ours: {one.source}, {one.date})"
 
 
-def _engine(one: Condition, _option: Option, known: Known) -> Holds:
+def _engine(one: Condition, option: Option, known: Known) -> Holds:
+    unclear = known.unclear(option)
+    if unclear:
+        return Holds(holds=None, reason=unclear)
     seen = [
         (each.created, arm.version, f"trial {each.id}")
-        for each in known.trials
+        for each in known.trials_of(option)
         for arm in each.arms[:1]
         if arm.engine == one.engine and arm.version
     ]
     seen += [
-        (each.created, each.version, path) for path, each in known.costs if each.engine == one.engine and each.version
+        (each.created, each.version, path)
+        for path, each in known.costs_of(option)
+        if each.engine == one.engine and each.version
     ]
     if not seen:
-        return Holds(holds=None, reason=f"no trial and no costs file tells the version of {one.engine}")
+        return Holds(
+            holds=None,
+            reason=f"no trial and no costs file of {option.name}'s service tells the version of {one.engine}",
+        )
     _, version, where = max(seen)
     asked = one.version_at_least or ""
     have = version_key(version)

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from draftworth.costs.base import Costs
 from draftworth.costs.file import load_costs
+from draftworth.decisions.assumptions import assumptions_of, same_service
 from draftworth.decisions.base import Assumptions, Evidence, Option, Tree
 from draftworth.decisions.records import Record, newest, read_all, state_of
 from draftworth.decisions.states import State
@@ -95,15 +96,82 @@ class Known:
         own = [one for each in self.records if each.decision.option == option.name for one in each.decision.evidence]
         return list({one.model_dump_json(): one for one in (*option.evidence, *own)}.values())
 
+    def service(self, option: Option) -> Assumptions:
+        """Return which service an option is of, as far as that is known: engine and model.
+
+        Its records say so, the newest first, then the tree, then the newest record of any option; where none does, the
+        trials, where all are of one service.
+        """
+        own = [one.decision.assumptions for one in reversed(self.records) if one.decision.option == option.name]
+        found = _joined([*own, option.assumptions])
+        if found.engine or found.model:
+            return found
+        others = [one.decision.assumptions for one in reversed(self.records)]
+        others += [one.assumptions for one in self.tree.options]
+        told = next((one for one in others if one.engine or one.model), None)
+        if told is not None:
+            return told
+        return Assumptions() if self._several else _joined([one for _, one in reversed(self._measured)])
+
+    def unclear(self, option: Option) -> str:
+        """Return why it cannot be told which trials are of an option's service; empty where it can."""
+        of = self.service(option)
+        if of.engine or of.model or not self._several:
+            return ""
+        names = dict.fromkeys(_told(one) for _, one in self._measured)
+        return (
+            f"trials of several services are kept ({'; '.join(names)}) and nothing says which one {option.name} is of: "
+            "give it assumptions = { engine, model } in tree.toml"
+        )
+
+    @cached_property
+    def _measured(self) -> list[tuple[TrialRecord, Assumptions]]:
+        """Every trial with what it was measured under, oldest first."""
+        return [(one, assumptions_of(one, None, one.comparison)) for one in self.trials]
+
+    @cached_property
+    def _several(self) -> bool:
+        found = [one for _, one in self._measured]
+        return any(not same_service(one, other) for at, one in enumerate(found) for other in found[:at])
+
+    def is_of(self, option: Option, measured: Assumptions) -> bool:
+        """Whether something was measured on an option's service, as far as both are known."""
+        return same_service(self.service(option), measured)
+
+    def trials_of(self, option: Option) -> list[TrialRecord]:
+        """Return the trials of an option's service, oldest first; none where that is unclear."""
+        return [] if self.unclear(option) else [one for one, under in self._measured if self.is_of(option, under)]
+
+    def costs_of(self, option: Option) -> list[tuple[str, Costs]]:
+        """Return the costs files of an option's service, oldest first; none where that is unclear."""
+        if self.unclear(option):
+            return []
+        return [(path, one) for path, one in self.costs if self.is_of(option, costs_assumptions(one))]
+
     def predictions(self, option: Option) -> list[tuple[str, Prediction]]:
-        """Return the predictions of an option, the newest last: those it names, and those kept for its method."""
+        """Return the predictions of an option, the newest last: those it names, and those kept for its method.
+
+        What was predicted for another service is left out, and where the option names it, said so.
+        """
         named = [one.path for one in self.evidence(option) if one.kind == "prediction" and one.path]
-        found = [(path, read) for path in named if (read := self._prediction(self.root / path))]
+        found = []
+        for path in named:
+            read = self._prediction(self.root / path)
+            if read is None:
+                continue
+            if self.is_of(option, predicted_assumptions(read)):
+                found.append((path, read))
+            else:
+                of = _told(predicted_assumptions(read))
+                self._leave_out(f"{path}: of {of}, and {option.name} is of {_told(self.service(option))}: not used")
         # A prediction's drafter is named by engine and method, `vllm-ngram`; heads are told beside any of them.
         kept = [
             (path, read)
-            for path, read in self._kept_predictions
-            if path not in named and option.method and (is_head(option.method) or option.method in read.drafter)
+            for path, read in ([] if self.unclear(option) else self._kept_predictions)
+            if path not in named
+            and option.method
+            and (is_head(option.method) or option.method in read.drafter)
+            and self.is_of(option, predicted_assumptions(read))
         ]
         return [*found, *kept]
 
@@ -141,6 +209,25 @@ def costs_assumptions(costs: Costs) -> Assumptions:
     return Assumptions(
         engine=costs.engine or "", version=costs.version or "", runner=costs.runner or "", model=costs.model or ""
     )
+
+
+def predicted_assumptions(prediction: Prediction) -> Assumptions:
+    """Return what a prediction says of the server that it is for."""
+    engine, version, model = (str(prediction.costs.get(name) or "") for name in ("engine", "version", "model"))
+    return Assumptions(engine=engine, version=version, model=model)
+
+
+def _joined(some: Iterable[Assumptions]) -> Assumptions:
+    """Return engine and model, each of the first that tells it and does not contradict what is known already."""
+    found = Assumptions()
+    for one in some:
+        if same_service(found, one):
+            found = Assumptions(engine=found.engine or one.engine, model=found.model or one.model)
+    return found
+
+
+def _told(one: Assumptions) -> str:
+    return " on ".join(word for word in (one.model or "a model not known", one.engine) if word)
 
 
 def with_arm(trials: Iterable[TrialRecord], arm: str) -> list[TrialRecord]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from draftworth.decisions.account import read_explained
 from draftworth.decisions.base import Gain, Option
 from draftworth.decisions.body import evidence_line, gate_lines
 from draftworth.decisions.check import Checked, OptionCheck
@@ -11,6 +10,7 @@ from draftworth.decisions.conclude import change_line
 from draftworth.decisions.known import Known, with_arm
 from draftworth.decisions.states import LEFT, State
 from draftworth.models import Frozen
+from draftworth.reports.trial.accounts import account_of, beats
 from draftworth.trials.config import BASELINE
 
 
@@ -123,8 +123,9 @@ def _minutes(option: Option, known: Known) -> Gain | None:
     The last trial of the option's own arm tells them; else the last of any variant; else twice a start's time of the
     newest costs file; else what the tree says.
     """
-    own = with_arm(known.trials, known.arm_of(option))
-    for trial in reversed(own or known.trials):
+    trials = known.trials_of(option)
+    own = with_arm(trials, known.arm_of(option))
+    for trial in reversed(own or trials):
         variants = [one for one in trial.arms if one.name != BASELINE and (not own or one.name == known.arm_of(option))]
         there = max((one.seconds for arm in variants for one in arm.starts if one.seconds is not None), default=None)
         back = max(
@@ -142,7 +143,7 @@ def _minutes(option: Option, known: Known) -> Gain | None:
             return Gain(value=(there + (back or there)) / 60, source=f"starts of trial {trial.id}{whose}")
     if option.reload_minutes is not None:
         return option.reload_minutes
-    timed = [(path, one.reload_s) for path, one in known.costs if one.reload_s is not None]
+    timed = [(path, one.reload_s) for path, one in known.costs_of(option) if one.reload_s is not None]
     return Gain(value=2 * timed[-1][1] / 60, source=f"{timed[-1][0]}, twice the baseline's start") if timed else None
 
 
@@ -152,15 +153,15 @@ def _settings(known: Known, decided: Sequence[str]) -> list[str]:
         last = known.newest(name)
         if last is None or not last.decision.trial:
             continue
-        explained, why = read_explained(known.root / "trials" / last.decision.trial)
+        explained, why = account_of(known.root / "trials" / last.decision.trial)
         if why:
             known.left_out.append(why)
         accounts = [one for one in explained.accounts if one.arm == last.decision.arm] if explained else []
-        changes = [one for account in accounts for one in account.changes]
         lines += [
             f"{name}: {change_line(one)}"
-            for one in changes
-            if one.kind == "setting" and one.speed_up and one.speed_up.value > 1
+            for account in accounts
+            for one in account.changes
+            if one.kind == "setting" and one.speed_up and beats(one, account)
         ]
     return lines
 

@@ -21,9 +21,8 @@ from draftworth.predict.trialcosts import contradiction, costs_of, server
 from draftworth.predict.trialrows import Load, Measured, measured
 from draftworth.traces.store import open_trace
 from draftworth.trials.probing import COSTS
-from draftworth.trials.record import TrialRecord, read, write_text
+from draftworth.trials.record import TrialRecord, read
 
-NAME = "explained.json"
 _APART = 0.1
 """A trial's own baseline step and the costs file's may differ by this share before it is said."""
 
@@ -81,21 +80,6 @@ def explain_trial(
         even_curves=even_curves(trial, accounts),
         curve=tuple(_curve(known, model, accounts, trial)),
     )
-
-
-def save(explained: Explained, folder: Path) -> Path:
-    """Write `explained.json` into a trial's folder. Returns its path."""
-    path = folder / NAME
-    write_text(path, explained.model_dump_json(indent=1) + "\n")
-    return path
-
-
-def load(folder: Path) -> Explained | None:
-    """Return what was explained of a trial; None where nothing was, or it is damaged."""
-    try:
-        return Explained.model_validate_json((folder / NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def summary(accounts: Sequence[Account], best: str | None) -> str:

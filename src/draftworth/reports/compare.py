@@ -12,8 +12,9 @@ from draftworth.explain.base import Explained
 from draftworth.models import Frozen
 from draftworth.reports.page import Column, Row, Table, document, html_table, text_table
 from draftworth.reports.plots import dark
-from draftworth.reports.trial.base import Subject, foremost
-from draftworth.reports.trial.named import UNKNOWN, model_of, setting_of
+from draftworth.reports.trial.accounts import foremost
+from draftworth.reports.trial.base import Subject
+from draftworth.reports.trial.named import UNKNOWN, setting_of, told_model
 from draftworth.reports.trial.parts import panel, panels, section
 from draftworth.reports.trial.style import CSS
 from draftworth.reports.trial.variants import forest_of
@@ -34,6 +35,8 @@ class ComparedArm(Frozen):
     """What it was started with, in a few words; empty where the record does not tell."""
     diagnostic: bool = False
     """Whether it only measures and could not be adopted."""
+    given_up: bool = False
+    """Whether it only measures and was given up before its end."""
     verdict: Verdict
     metric: str
     ratio: Interval | None
@@ -72,7 +75,7 @@ def compared(trials: Sequence[tuple[TrialRecord, Explained | None]]) -> Compared
     for record, explained in trials:
         subject = Subject(record, explained)
         baseline = record.arms[0] if record.arms else None
-        key = (baseline.engine if baseline else "unknown", model_of(record))
+        key = (baseline.engine if baseline else "unknown", told_model(record))
         found = [_arm(subject, name) for name in subject.variants]
         kept = [one for one in found if one is not None]
         if not kept:
@@ -124,6 +127,7 @@ def _arm(subject: Subject, name: str) -> ComparedArm | None:
         arm=name,
         setting=setting_of(arm, subject),
         diagnostic=bool(subject.diagnostic(name)),
+        given_up=subject.given_up(name),
         verdict=found.verdict,
         metric=found.metric,
         ratio=judged(found),
@@ -223,7 +227,10 @@ def _table(group: Group, *, cause: bool) -> Table:
         ("trial", lambda one: f"{numbers.get(one.trial, '')} {one.trial}".strip()),
         ("setting", lambda one: one.setting or NONE),
         ("load", lambda one: one.load),
-        ("verdict", lambda one: "only measures" if one.diagnostic else str(one.verdict)),
+        (
+            "verdict",
+            lambda one: f"only measures{', given up' if one.given_up else ''}" if one.diagnostic else str(one.verdict),
+        ),
         ("ratio (interval)", lambda one: f"{METRICS[one.metric]} {interval(one.ratio)}"),
         ("version", lambda one: one.version),
         ("machine", lambda one: one.machine),

@@ -6,10 +6,8 @@ Whatever a trial has left is shown, and what is missing is said. The same trial 
 from html import escape
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from draftworth.errors import UsageError
-from draftworth.explain.base import SCHEMA_VERSION, Explained
+from draftworth.explain.base import Explained
 from draftworth.reports.page import document
 from draftworth.reports.plots import dark
 from draftworth.reports.trial.base import Subject
@@ -24,11 +22,10 @@ from draftworth.reports.trial.parts import row
 from draftworth.reports.trial.profiled import profiles_html
 from draftworth.reports.trial.style import CSS
 from draftworth.reports.trial.timeline import timeline_html
-from draftworth.reports.trial.variants import overview_html, variant_html
+from draftworth.reports.trial.variants import overview_html, variants_html
 from draftworth.trials.record import TrialRecord, write_text
 
 HTML = "report.html"
-EXPLAINED = "explained.json"
 _BESIDE = "Beside this page: trial.json has every figure, requests.parquet a row for each request."
 
 
@@ -50,7 +47,7 @@ def page_of(subject: Subject) -> str:
         head_html(subject),
         "<main>",
         overview_html(subject),
-        *(variant_html(subject, name) for name in subject.variants),
+        variants_html(subject),
         row(loads_html(subject), costs_html(subject), drift_html(subject)),
         profiles_html(subject),
         confounders_html(subject),
@@ -78,21 +75,3 @@ def write_page(path: Path, text: str) -> Path:
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
     return path
-
-
-def read_explained(folder: Path) -> Explained | None:
-    """Return the account that `draftworth explain` left in a trial's folder; None where there is none.
-
-    Raises:
-        UsageError: it is damaged, or a later version wrote it.
-    """
-    path = folder / EXPLAINED
-    try:
-        found = Explained.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError, ValidationError) as error:
-        raise UsageError(f"{path}: damaged; make it again with `draftworth explain {folder.name}`") from error
-    if found.schema_version > SCHEMA_VERSION:
-        raise UsageError(f"{path}: schema_version {found.schema_version}; this Draftworth reads up to {SCHEMA_VERSION}")
-    return found

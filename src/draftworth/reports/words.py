@@ -139,10 +139,14 @@ def workload(work: Mapping[str, Any], source: str = "") -> str:
 
 def machine(found: Mapping[str, Any]) -> str:
     """Return what a measurement ran on, in words."""
-    words = {"processor": "{}", "cores": "{} cores", "memory_gib": "{} GiB memory", "python": "Python {}"}
+    words = {"processor": "{}", "cores": "{} cores", "gpus": "{}", "memory_gib": "{} GiB memory", "python": "Python {}"}
     known = {name: value for name, value in found.items() if value is not None}
     order = sorted(known, key=lambda name: list(words).index(name) if name in words else len(words))
-    return ", ".join(words.get(name, name.replace("_", " ") + " {}").format(known[name]) for name in order)
+    said = {
+        name: " and ".join(map(str, value)) if isinstance(value, list | tuple) else value
+        for name, value in known.items()
+    }
+    return ", ".join(words.get(name, name.replace("_", " ") + " {}").format(said[name]) for name in order)
 
 
 def moment(iso: str) -> str:

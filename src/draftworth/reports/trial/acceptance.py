@@ -8,7 +8,8 @@ from typing import Any
 from draftworth.engines.base import AcceptanceCounts
 from draftworth.explain.base import Account, Change
 from draftworth.reports.page import Row, Table
-from draftworth.reports.trial.base import Subject, load_of
+from draftworth.reports.trial.accounts import beats, load_of
+from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.parts import panel, plain_table
 from draftworth.reports.words import NONE, cell, ended, number, percent, share
 
@@ -170,7 +171,7 @@ def changes_html(accounts: Sequence[Account]) -> str:
     seen: dict[str, str] = {}
     for one in accounts:
         at = f"{load_of(one)}: " if len(accounts) > 1 else ""
-        for change in one.changes:
+        for change in (each for each in one.changes if beats(each, one)):
             gain = gain_of(change)
             words = f"{at}{ended(change.text)}{f' {gain}.' if gain else ''}"
             flags = f" <code>{escape(shlex.join(change.arguments))}</code>" if change.arguments else ""

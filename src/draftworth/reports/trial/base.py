@@ -1,13 +1,14 @@
 """What every section of a trial's page is made of, and how variants are ordered and named."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from draftworth.bench.base import RequestRow
 from draftworth.engines.base import synthetic_in
 from draftworth.explain.base import Account, Explained
+from draftworth.findings import Code
 from draftworth.profiles.base import Profile
 from draftworth.reports.words import judged
 from draftworth.trials.diagnostics import is_diagnostic
@@ -83,13 +84,40 @@ class Subject:
         if synthetic_in(config, env):
             return "A diagnostic arm: its drafts were accepted at a configured rate, whatever they were."
         arm = self.arm(name)
-        if not config and is_diagnostic(None, args=(arm.declared.get("args") or ()) if arm else ()):
+        if not config and is_diagnostic(None, args=args_of(arm)):
             return "A diagnostic arm: no speculation, and the scheduling that it gets."
         if is_diagnostic(config, env):
             return "A diagnostic arm: speculation was on and next to nothing was drafted."
         if any(one.diagnostic for one in self.accounts(name)):
             return "A diagnostic arm: it only measures."
         return ""
+
+    def given_up(self, name: str) -> bool:
+        """Whether an arm that only measures was given up: what it has is not the whole of it."""
+        return any(one.code is Code.DIAGNOSTIC_FAILED and one.arm == name for one in self.record.findings)
+
+    def label(self, name: str) -> str:
+        """Return an arm's name, marked where it was given up."""
+        return f"{name} (given up)" if self.given_up(name) else name
+
+    def lane(self, name: str) -> str:
+        """Return an arm's name for a plot, where there is room for a star only; `lanes_note` says what it means."""
+        return f"* {name}" if self.given_up(name) else name
+
+    def lanes_note(self, names: Iterable[str]) -> str:
+        """Return what a star beside an arm's name means, as a sentence; nothing where none has one."""
+        return " * given up before its end." if any(self.given_up(name) for name in names) else ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the trial was measured to its end."""
+        return self.record.verdict is not Verdict.ERROR
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The variants that have requests or an account, the best first."""
+        there = {row.arm for row in self.rows} | {one.arm for one in _accounts(self.explained)}
+        return tuple(name for name in self.variants if name in there)
 
     def speculation(self, name: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
         """Return an arm's speculative configuration and environment, as its record or the trial's file has it."""
@@ -108,8 +136,14 @@ class Subject:
 
     @property
     def best(self) -> str | None:
-        """The arm the page is about: the record's, or, where that only measures, the best of the others."""
+        """The arm the page is about: the record's, or, where that only measures, the best of the others.
+
+        Of a trial that did not end it is the first that has an account, else that has requests.
+        """
         name = self.record.best
+        if name is None and not self.ended:
+            found = [one for one in self.measured if not self.diagnostic(one)]
+            return next((one for one in found if self.accounts(one)), found[0] if found else None)
         if name and self.diagnostic(name):
             return next((one for one in self.variants if one in self.candidates), name)
         return name
@@ -138,15 +172,11 @@ class Subject:
         return tuple(name for name in names if not self.diagnostic(name)) or tuple(names)
 
 
+def args_of(arm: ArmRecord | None) -> Sequence[str]:
+    """Return the arguments that an arm declared."""
+    found = arm.declared.get("args") if arm is not None else None
+    return [str(one) for one in found] if isinstance(found, list | tuple) else []
+
+
 def _accounts(explained: Explained | None) -> Sequence[Account]:
     return explained.accounts if explained else ()
-
-
-def load_of(account: Account) -> str:
-    """Return the load of an account, for a person."""
-    return account.point or f"{account.concurrency} at a time"
-
-
-def foremost(accounts: Sequence[Account]) -> Account | None:
-    """Return the account at the load where the arm differs most from the baseline; None of none."""
-    return max(accounts, key=lambda one: abs(one.difference.value) / one.baseline_ms, default=None)

@@ -27,7 +27,7 @@ def arms_html(subject: Subject) -> str:
     )
     rows = tuple(
         Row(
-            arm.name,
+            subject.label(arm.name),
             (
                 f"{arm.engine} {arm.version or '(version not known)'}{f', runner {arm.runner}' if arm.runner else ''}",
                 str(len({one.start for one in arm.starts}) or "-"),
@@ -43,7 +43,8 @@ def arms_html(subject: Subject) -> str:
         for arm in arms
     )
     commands = "".join(
-        f"<dt>{escape(arm.name)}</dt><dd><code>{escape(_how(arm.command, arm.declared.get('url')))}</code></dd>"
+        f"<dt>{escape(subject.label(arm.name))}</dt>"
+        f"<dd><code>{escape(_how(arm.command, arm.declared.get('url')))}</code></dd>"
         for arm in arms
         if arm.command or arm.declared.get("url")
     )

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 
 from draftworth.reports.charts import PALETTE, SHAPES, SOFT
-from draftworth.reports.trial.draw import WIDTH, Row, data, finished
+from draftworth.reports.trial.draw import LEFT, WIDTH, Row, data, finished, labels
 
 __all__ = ["by_class", "finished", "over_time", "positions", "staircase"]
 
@@ -53,7 +53,7 @@ def by_class(bars: Sequence[Row], arms: Sequence[str], title: str) -> Any:
         title: of the axis.
     """
     classes = list(dict.fromkeys(row["class"] for row in bars))
-    y = alt.Y("class:N", sort=classes, axis=alt.Axis(title=None, labelLimit=120))
+    y = alt.Y("class:N", sort=classes, axis=labels())
     colour = alt.Color(
         "arm:N",
         sort=list(arms),
@@ -66,7 +66,7 @@ def by_class(bars: Sequence[Row], arms: Sequence[str], title: str) -> Any:
         y=y,
         yOffset=alt.YOffset("arm:N", sort=list(arms)),
         color=colour,
-    ).properties(width=WIDTH - 62, height=alt.Step(14))
+    ).properties(width=WIDTH - LEFT - 12, height=alt.Step(14))
 
 
 def staircase(steps: Sequence[Row], marks: Sequence[Row]) -> Any:

@@ -20,12 +20,25 @@ from draftworth.reports.charts import svg as page_svg
 Row = Mapping[str, Any]
 
 WIDTH = 380
-_LEFT, _RIGHT = 122, 62
-_INNER = WIDTH - _LEFT - _RIGHT
+LEFT, _RIGHT = 122, 62
+_INNER = WIDTH - LEFT - _RIGHT
 _LETTERS = 16
 _STEP = 25
 _BLUE, _ORANGE, _GREEN, _PINK, _OLIVE, _GREY = PALETTE
 COLOURS = {"faster": _BLUE, "slower": _ORANGE, "neither": _GREY}
+_KINDS = {
+    "stop": _GREY,
+    "start": _ORANGE,
+    "measure": _BLUE,
+    "score": _OLIVE,
+    "restore": _PINK,
+    "probe": _GREEN,
+    "profile": FORE,
+    "other": SOFT,
+}
+"""The colour of each kind of step."""
+LEGEND_COLUMNS = 4
+"""Names of kinds that fit beside each other."""
 _TICKS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.2, 1.5, 2, 3, 4, 6, 10, 20, 50)
 _BETWEEN_TICKS = 34
 """Pixels from one label of the logarithmic axis to the next."""
@@ -197,14 +210,14 @@ def spans(rows: Sequence[Row], lanes: Sequence[str], kinds: Sequence[str], unit:
     """
     long = max(row["to"] for row in rows)
     shown = [{**row, "name": row["lane"], "to": max(row["to"], row["from"] + long / 250)} for row in rows]
-    colours = dict(zip(kinds, [_GREY, _ORANGE, _BLUE, _OLIVE, _PINK, _GREEN], strict=False))
+    colours = {kind: _KINDS.get(kind, _GREY) for kind in kinds}
     colour = alt.Color(
         "kind:N", scale=alt.Scale(domain=list(colours), range=list(colours.values())), legend=alt.Legend(title=None)
     )
     x = alt.X("from:Q", scale=alt.Scale(domain=[0, long * 1.01], nice=False), axis=_along(unit))
     bars = alt.Chart(data(shown)).mark_bar(size=14)
     chart = bars.encode(x=x, x2="to:Q", y=_lanes(list(lanes)), color=colour)
-    return chart.properties(width=WIDTH - _LEFT - 12, height=_STEP * len(lanes))
+    return chart.properties(width=WIDTH - LEFT - 12, height=_STEP * len(lanes))
 
 
 def _along(unit: str) -> alt.Axis:
@@ -212,19 +225,23 @@ def _along(unit: str) -> alt.Axis:
 
 
 def _lanes(names: Sequence[str]) -> alt.Y:
+    return alt.Y("name:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=labels())
+
+
+def labels() -> alt.Axis:
+    """Return an axis of names beside a plot, in a column of a width that is the same in every plot."""
     # Fonts differ between who draws and who reads, so that letters are counted: no label is wider than its column.
     cut = f"length(datum.label) > {_LETTERS} ? slice(datum.label, 0, {_LETTERS - 1}) + '…' : datum.label"
-    axis = alt.Axis(
+    return alt.Axis(
         title=None,
         labelLimit=0,
         labelExpr=cut,
-        minExtent=_LEFT,
-        maxExtent=_LEFT,
+        minExtent=LEFT,
+        maxExtent=LEFT,
         labelColor=FORE,
         grid=False,
         labelPadding=8,
     )
-    return alt.Y("name:N", sort=list(names), scale=alt.Scale(domain=list(names)), axis=axis)
 
 
 def _beside(rows: Sequence[Row], y: alt.Y, width: int = _INNER) -> Any:

@@ -13,6 +13,7 @@ from draftworth.explain.base import Explained
 from draftworth.reports.markdown import on_endpoints
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.words import plural
+from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import PROFILE
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
@@ -44,7 +45,7 @@ def gather(folder: Path, record: TrialRecord, explained: Explained | None) -> Su
     missing: list[str] = []
     rows = _rows(folder, missing)
     events = _events(folder, record, missing)
-    if explained is None and record.verdict is Verdict.ERROR:
+    if explained is None and record.verdict is Verdict.ERROR and not _variants(record, rows):
         missing.append("The account of the milliseconds: nothing was measured to the end.")
     elif explained is None:
         missing.append(
@@ -55,6 +56,12 @@ def gather(folder: Path, record: TrialRecord, explained: Explained | None) -> Su
         missing += explained.left_out if explained else ()
     profiles = {arm.name: found for arm in record.arms if (found := kept(folder, f"{PROFILE}-{arm.name}")) is not None}
     return Subject(record, explained, tuple(rows), tuple(events), tuple(missing), profiles)
+
+
+def _variants(record: TrialRecord, rows: Sequence[RequestRow]) -> bool:
+    """Whether there are requests of the baseline and of another arm."""
+    names = {row.arm for row in rows}
+    return len(names) > 1 and (record.arms[0].name if record.arms else BASELINE) in names
 
 
 def _rows(folder: Path, missing: list[str]) -> list[RequestRow]:

@@ -2,15 +2,21 @@
 
 from html import escape
 
+from draftworth.decisions.needs import keeps_back
 from draftworth.explain.base import Account
+from draftworth.findings import Code
 from draftworth.reports.markdown import looks, on_endpoints
 from draftworth.reports.page import Tile, tiles
-from draftworth.reports.trial.base import Subject, foremost, load_of
+from draftworth.reports.trial.accounts import foremost, load_of, told_of
+from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.next import next_step
 from draftworth.reports.trial.timeline import not_restored
+from draftworth.reports.trial.waterfall import between_signed, explained_share, rest_of, signed
 from draftworth.reports.words import METRICS, ended, judged, moment, number, percent, plural, sentence
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.verdicts.base import Verdict
+from draftworth.verdicts.rules import HIGHER_IS_BETTER
+from draftworth.verdicts.weaken import WEAKENS
 
 _SHADES = {
     Verdict.FASTER: "good",
@@ -25,7 +31,13 @@ _THINGS = {
     "throughput": "tokens a second",
     "goodput": "good requests",
 }
-_HIGHER_IS_BETTER = frozenset({"throughput", "goodput"})
+_TAKES_BACK = {
+    **WEAKENS,
+    Code.OUTPUT_DIVERGED: "its output is another one than the baseline's",
+    Code.OUTPUT_SUSPECT: "its output is suspect",
+    Code.OUTPUT_UNCHECKED: "its output was not checked",
+}
+"""What takes a verdict back, as a clause."""
 _TAIL = 6
 
 
@@ -70,9 +82,21 @@ def headline(subject: Subject) -> str:
         return f"{none} is slower: {gained}"
     if verdict is Verdict.NO_DIFFERENCE:
         return f"{none} makes no difference to {_THINGS[found.metric]}"
+    why = why_open(subject, found)
     shown = f"none of {count} variants is shown to be faster" if several else ""
-    words = f"{shown} (the best, {arm}: {gained})" if several else f"{arm} measured {gained}, which may be chance"
+    words = f"{shown} (the best, {arm}: {gained}, {why})" if several else f"{arm} measured {gained}, {why}"
     return f"Inconclusive: {words}"
+
+
+def why_open(subject: Subject, found: ArmComparison) -> str:
+    """Return why a verdict is open, as a clause: chance only where the interval holds 1, else what takes it back."""
+    ratio = judged(found)
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return "of too few prompts for an interval"
+    if ratio.low <= 1 <= ratio.high:
+        return "which may be chance"
+    named = [_TAKES_BACK[one.code] for one in keeps_back(subject.record, found.arm) if one.code in _TAKES_BACK]
+    return f"but {' and '.join(dict.fromkeys(named))}" if named else "which the trial does not take for decided"
 
 
 def _gain(found: ArmComparison) -> str:
@@ -82,29 +106,55 @@ def _gain(found: ArmComparison) -> str:
     share = 100 * abs(ratio.estimate - 1)
     more = ratio.estimate > 1
     words = f"{share:.0f} %" if round(share) else f"{share:.1f} %"
-    less = "fewer" if found.metric in _HIGHER_IS_BETTER else "less"
+    less = "fewer" if found.metric in HIGHER_IS_BETTER else "less"
     return f"{words} {'more' if more else less} {_THINGS[found.metric]}"
 
 
 def cause_of(subject: Subject) -> str:
     """Return why the verdict is what it is, in a sentence or two; where that is not known, what would tell."""
-    record, found = subject.record, subject.explained
-    if found is not None and found.summary and subject.best == record.best:
-        return ended(found.summary)
+    record = subject.record
     account = best_account(subject)
+    unfinished = "" if subject.ended else f"The trial did not end: {ended(record.error or record.reason)} "
     if account is not None:
-        return ended(account.main_cause)
-    if record.verdict is Verdict.ERROR:
-        return "Nothing was measured to the end, so there is nothing to explain."
-    said = _drafting(subject)
-    how = f"`draftworth explain {record.id}` accounts for the milliseconds.".replace("`", "")
-    reason = ended(found.left_out[0]) if found is not None and found.left_out else how
-    return f"Not known yet. {said}{reason}"
+        of = f"Of what it measured of {account.arm}: " if unfinished else _other_metric(subject)
+        return f"{unfinished}{of}{ended(account.main_cause)}"
+    how = f"draftworth explain {record.id} accounts for the milliseconds."
+    if unfinished:
+        # Without requests of two arms there is nothing that could be accounted for.
+        nothing = "No variant was measured beside the baseline, so nothing can be explained."
+        return f"{unfinished}{f'It measured some of {subject.best}: {how}' if subject.best else nothing}"
+    return f"Not known yet. {_drafting(subject)}{_why_no_account(subject) or how}"
+
+
+def _other_metric(subject: Subject) -> str:
+    """Return that an account is of time per token where the verdict is about something else."""
+    found = subject.comparison(subject.best or "")
+    if found is None or found.metric in {"tpot", "throughput"}:
+        return ""
+    return f"Of TPOT, while the verdict is about {METRICS[found.metric]}: "
+
+
+def _why_no_account(subject: Subject) -> str:
+    """Return why the arm that the verdict is about has no account; nothing where nothing was explained."""
+    if subject.explained is None:
+        return ""
+    told = told_of(subject.explained, subject.best or "")
+    return " ".join(ended(one) for one in told) or f"There is no account of {subject.best}."
 
 
 def best_account(subject: Subject) -> Account | None:
-    """Return the account that the verdict is about, at the load where it differs most; None where there is none."""
-    return foremost(subject.accounts(subject.best)) if subject.best else None
+    """Return the account that the verdict is about; None where there is none, whatever other arms have.
+
+    Of several loads it is one at which the arm did what the verdict says, that where it differs most.
+    """
+    if not subject.best:
+        return None
+    found = subject.comparison(subject.best)
+    ratio = judged(found) if found is not None else None
+    slower = None
+    if found is not None and ratio is not None:
+        slower = (ratio.estimate > 1) is (found.metric not in HIGHER_IS_BETTER)
+    return foremost(subject.accounts(subject.best), slower=slower)
 
 
 def _drafting(subject: Subject) -> str:
@@ -133,10 +183,11 @@ def _tiles(subject: Subject) -> list[Tile]:
             shown.append(Tile(f"{METRICS[found.metric]} ratio", f"{ratio.estimate:.3f}", "", about))
     shown += _acceptance_tile(subject)
     account = best_account(subject)
-    if account is not None and account.assigned is not None:
+    if account is not None and account.of_difference is not None:
         where = f", {load_of(account)}" if len(subject.accounts(account.arm)) > 1 else ""
-        about = f"of what moved TPOT has a cause{where}"
-        shown.append(Tile("Explained", percent(max(0.0, account.assigned)), "", about))
+        rest = rest_of(account)
+        left = f"; not known: {signed(rest.ms.value)} ms ({between_signed(rest)})" if rest is not None else ""
+        shown.append(Tile("Explained", explained_share(account), "", f"of the difference{where}{left}"))
     state = "not touched" if on_endpoints(record) else "restored"
     about = "the servers ran already" if on_endpoints(record) else "as before the trial, verified"
     if not record.restored:

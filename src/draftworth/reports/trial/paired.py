@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from draftworth.reports.page import Column, Row, Table
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.parts import fold, panel, ratio
-from draftworth.reports.words import METRICS, better, cell, judged
+from draftworth.reports.words import METRICS, better, cell, judged, plural
 from draftworth.trials.record import ArmComparison
 from draftworth.verdicts.base import Comparison, Interval, Verdict
 
@@ -40,26 +40,26 @@ class Pair:
         return self.variant / self.baseline
 
 
-def pairs_of(subject: Subject, found: ArmComparison) -> list[Pair]:
-    """Return the prompts of a comparison, as the verdict pairs them; none of goodput, which one prompt has not."""
-    if not subject.rows or found.metric == "goodput":
+def pairs_of(subject: Subject, name: str, metric: str) -> list[Pair]:
+    """Return the prompts of an arm, as a verdict pairs them; none of goodput, which one prompt has not."""
+    if not subject.rows or metric == "goodput":
         return []
     from draftworth.verdicts.pairing import category_of, pair, starts_of  # noqa: PLC0415 - lazy: scipy
 
     arms: list[Sequence[Any]] = []
-    for name in (subject.baseline, found.arm):
+    for each in (subject.baseline, name):
         blocks: dict[int, list[Any]] = defaultdict(list)
         for row in subject.rows:
-            if row.arm == name:
+            if row.arm == each:
                 blocks[row.block].append(row)
         arms.append(starts_of([blocks[number] for number in sorted(blocks)]))
     if not all(arms):
         return []
-    paired = pair(arms[0], arms[1], cast("Metric", found.metric))
+    paired = pair(arms[0], arms[1], cast("Metric", metric))
     categories = category_of(subject.rows)
     values = [paired.table.baseline, paired.table.variant]
-    sums = [table.sum(axis=0) if found.metric == "throughput" else table.mean(axis=0) for table in values]
-    if found.metric == "throughput":
+    sums = [table.sum(axis=0) if metric == "throughput" else table.mean(axis=0) for table in values]
+    if metric == "throughput":
         figures = [table[:, 0] / table[:, 1] for table in sums]
     else:
         figures = [table[:, 0] for table in sums]
@@ -75,13 +75,31 @@ def paired_panels(subject: Subject, name: str) -> list[str]:
     found = subject.comparison(name)
     if found is None or judged(found) is None:
         return []
-    pairs = pairs_of(subject, found)
+    pairs = pairs_of(subject, name, found.metric)
     groups = [one for one in found.categories if one.kind == "category"]
     loads = [one for one in found.categories if one.kind != "category"]
     drawn = [_by_category(subject, found, groups, pairs)]
     if len(loads) > 1:
         drawn.append(_by_load(subject, found, loads))
     return drawn
+
+
+def unjudged_panels(subject: Subject, name: str) -> list[str]:
+    """Return the prompts that an arm without a comparison answered beside the baseline: figures, and no verdict."""
+    pairs = pairs_of(subject, name, "tpot")
+    if not pairs:
+        return []
+    from draftworth.reports.trial import draw  # noqa: PLC0415 - lazy: altair takes a while
+
+    middle = sum(one.variant for one in pairs) / sum(one.baseline for one in pairs)
+    label = plural(len(pairs), "prompt")
+    row = {"name": label, "value": middle, "low": None, "high": None, "how": "neither", "text": f"{middle:.2f}"}
+    values = [one.ratio for one in pairs]
+    dots = [{"name": label, "value": one} for one in values] if len(pairs) <= MOST_POINTS else [_spread(label, values)]
+    chart = draw.forest([row], dots, "TPOT ratio", margin_of(subject))
+    svg = draw.finished(chart, f"TPOT ratio of {name} to the baseline, of what was measured; the table has the figures")
+    caption = "TPOT over the baseline's of what both answered. The arm was not judged, so there is no interval."
+    return [panel("What was measured by prompt", caption, svg, None, _by_prompt_fold("tpot", pairs))]
 
 
 def _by_category(subject: Subject, found: ArmComparison, groups: Sequence[Comparison], pairs: Sequence[Pair]) -> str:
@@ -113,7 +131,7 @@ def _by_category(subject: Subject, found: ArmComparison, groups: Sequence[Compar
         " ".join(word for word in words if word),
         _forest(subject, found, shown, dots),
         _table(found, named),
-        _by_prompt_fold(found, pairs),
+        _by_prompt_fold(found.metric, pairs),
     )
 
 
@@ -213,10 +231,10 @@ def _table(found: ArmComparison, named: Sequence[tuple[str, Comparison]], what: 
     return Table(f"Table: ratios by {what}", tuple(columns), tuple(rows), note)
 
 
-def _by_prompt_fold(found: ArmComparison, pairs: Sequence[Pair]) -> str:
+def _by_prompt_fold(metric: str, pairs: Sequence[Pair]) -> str:
     if not pairs:
         return ""
-    unit = " ms" if found.metric in _LOWER else ""
+    unit = " ms" if metric in _LOWER else ""
     columns = (
         Column("", "category"),
         Column("", f"baseline{unit}"),

@@ -34,6 +34,11 @@ def panels(some: Iterable[str]) -> str:
     return f'<div class="plots">{found}</div>' if found else ""
 
 
+def stack(some: Sequence[str]) -> list[str]:
+    """Return plots one below the other, in the place of one; none of none."""
+    return [f'<div class="stack">{"".join(some)}</div>'] if len(some) > 1 else [*some]
+
+
 def fold(table: Table, where: str = "requests.parquet") -> str:
     """Return a table that a click unfolds, at most 200 rows of it.
 

@@ -22,7 +22,8 @@ section { margin-top: 2.5rem; }
 section > h2 { margin: 0 0 .6rem; font-size: 1.25rem; overflow-wrap: anywhere; }
 .text { max-width: 62rem; color: var(--soft); margin-bottom: 1rem; overflow-wrap: anywhere; }
 .plots { grid-template-columns: repeat(auto-fill, minmax(min(100%, 21.5rem), 1fr)); align-items: start; gap: 2rem; }
-.panel, figure { min-width: 0; }
+.panel, figure, .stack { min-width: 0; }
+.stack { display: grid; gap: 1.5rem; }
 figure { break-inside: avoid; }
 figure svg { max-width: 30rem; margin: .5rem 0; }
 figcaption { margin: .35rem 0 0; max-width: 30rem; overflow-wrap: anywhere; }
@@ -30,10 +31,14 @@ figcaption { margin: .35rem 0 0; max-width: 30rem; overflow-wrap: anywhere; }
 .side > div { min-width: 0; }
 .side .words { margin-top: 0; }
 .side th, .side td { padding-left: .5rem; padding-right: .5rem; }
+.side thead tr:last-child th { white-space: normal; vertical-align: bottom; }
 @media (min-width: 64rem) { .side { grid-template-columns: minmax(0, 1fr) minmax(0, 2fr); } }
 @media (min-width: 74rem) { .row { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 0 2rem; }
   .row .two { grid-column: span 2; } }
 details { margin-top: .4rem; font-size: .9rem; }
+details.arm { margin-top: .7rem; font-size: 1em; }
+details.arm > summary { font-weight: 600; }
+details.arm[open] { padding-bottom: 1rem; }
 summary { color: var(--info); cursor: pointer; width: fit-content; max-width: 100%; }
 summary:focus-visible { outline: 2px solid var(--info); }
 details .scroll { margin-top: .4rem; max-height: 24rem; overflow-y: auto; }
@@ -44,7 +49,7 @@ section > h3 { margin-top: 1.4rem; }
 .findings li, .left { overflow-wrap: anywhere; }
 .words thead tr:last-child th:last-child { text-align: left; }
 .words td:last-child { white-space: normal; text-align: left; min-width: 16rem; overflow-wrap: anywhere; }
-.words, .plain-table { margin-top: .9rem; }
+.words, .plain-table { margin-top: .9rem; } .panel .words { margin-top: 0; }
 section > .about { margin: -.3rem 0 .8rem; }
 a { color: var(--info); }
 @media (max-width: 40rem) { body { padding: 1.1rem 1rem 3rem; font-size: 15px; } h1 { font-size: 1.3rem; }

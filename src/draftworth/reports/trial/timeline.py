@@ -13,8 +13,10 @@ from draftworth.reports.words import duration, sentence
 from draftworth.trials.journal import Event
 from draftworth.trials.record import TrialRecord
 
-_KINDS = ("stop", "start", "measure", "score", "restore", "other")
+_KINDS = ("stop", "start", "measure", "score", "restore", "probe", "profile", "other")
 _NAMES = {"stop-original": "stop", "start-original": "start", "look": "other", "hold": "other"}
+_GIVE_UP = "-give-up"
+"""End of a step's name that ends what is left of an arm that was given up."""
 _ORIGINAL = "original"
 _MINUTES_FROM_S = 180.0
 _OPEN = 24
@@ -27,7 +29,7 @@ class Act:
 
     Attributes:
         name: of the step, as the journal has it.
-        kind: one of start, stop, measure, score, restore, other.
+        kind: one of stop, start, measure, score, restore, probe, profile, other.
         server: whose server it was about: an arm's name, or `original`.
         begin: seconds since 1970.
         end: the same; None where nothing tells how it ended.
@@ -83,6 +85,8 @@ def _bare(step: str) -> str:
 
 def _kind(step: str) -> str:
     name = _bare(step)
+    if name.endswith(_GIVE_UP):
+        return "stop"
     for whole, kind in _NAMES.items():
         if name.startswith(whole):
             return kind
@@ -90,7 +94,7 @@ def _kind(step: str) -> str:
 
 
 def _server(step: str) -> str:
-    name = _bare(step)
+    name = _bare(step).removesuffix(_GIVE_UP)
     if name.startswith(("restore", "stop-original", "start-original", "look", "hold")):
         return _ORIGINAL
     return name.partition("-")[2] or _ORIGINAL
@@ -116,7 +120,9 @@ def timeline_html(subject: Subject) -> str:
     left = _left(record)
     acts = acts_of(subject.events)
     if acts:
-        return section("What was done to the service", f"{left}{beside(_drawn(acts), _whole(acts))}", key="timeline")
+        return section(
+            "What was done to the service", f"{left}{beside(_drawn(subject, acts), _whole(acts))}", key="timeline"
+        )
     return section("What was done to the service", f"{left}{_starts(subject)}", key="timeline")
 
 
@@ -141,7 +147,7 @@ def not_restored(record: TrialRecord) -> str:
     )
 
 
-def _drawn(acts: Sequence[Act]) -> str:
+def _drawn(subject: Subject, acts: Sequence[Act]) -> str:
     from draftworth.reports.trial import draw  # noqa: PLC0415 - lazy: altair takes a while
 
     began = acts[0].begin
@@ -149,24 +155,27 @@ def _drawn(acts: Sequence[Act]) -> str:
     unit, size = ("minutes", 60.0) if last - began > _MINUTES_FROM_S else ("seconds", 1.0)
     rows: list[dict[str, Any]] = [
         {
-            "lane": one.server,
+            "lane": subject.lane(one.server),
             "kind": one.kind,
             "from": (one.begin - began) / size,
             "to": ((one.end or last) - began) / size,
         }
         for one in acts
     ]
-    lanes = list(dict.fromkeys(one.server for one in acts))
+    lanes = list(dict.fromkeys(subject.lane(one.server) for one in acts))
     kinds = [kind for kind in _KINDS if any(one.kind == kind for one in acts)]
     svg = ""
     if last > began:
         svg = draw.finished(
-            draw.spans(rows, lanes, kinds, unit), "What was done to which server, by time", columns=len(kinds)
+            draw.spans(rows, lanes, kinds, unit),
+            "What was done to which server, by time",
+            columns=min(len(kinds), draw.LEGEND_COLUMNS),
         )
     count = {kind: sum(one.kind == kind for one in acts) for kind in kinds}
     words = ", ".join(f"{count[kind]} {kind}" for kind in kinds if kind != "other")
     failed = sum(one.failed for one in acts)
     caption = f"{words}. {f'{failed} failed. ' if failed else ''}It took {duration(last - began)}."
+    caption += subject.lanes_note([one.server for one in acts])
     return panel("Steps by time", caption, svg)
 
 

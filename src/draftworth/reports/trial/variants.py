@@ -7,10 +7,11 @@ from typing import Any
 from draftworth.explain.base import CAUSES
 from draftworth.reports.page import Column, Row, Table, html_table
 from draftworth.reports.trial.acceptance import acceptance_panels, changes_html
-from draftworth.reports.trial.base import Subject, foremost, load_of
+from draftworth.reports.trial.accounts import foremost, load_of
+from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.doubts import output_text
-from draftworth.reports.trial.paired import MARGIN, how, margin_of, paired_panels
-from draftworth.reports.trial.parts import beside, panel, panels, section
+from draftworth.reports.trial.paired import MARGIN, how, margin_of, paired_panels, unjudged_panels
+from draftworth.reports.trial.parts import beside, panel, panels, section, stack
 from draftworth.reports.trial.waterfall import CAUSE_WORDS, signed, waterfall_panels
 from draftworth.reports.words import METRICS, NONE, interval, judged, sentence
 from draftworth.verdicts.base import Interval, Verdict
@@ -25,8 +26,14 @@ def overview_html(subject: Subject) -> str:
     found = [(name, one) for name in names if (one := subject.comparison(name)) is not None and judged(one) is not None]
     drawn = ""
     if found:
-        some = [(name, ratio, one.verdict) for name, one in found if (ratio := judged(one)) is not None]
+        # The colour is that of a verdict, and there is none about an arm that only measures.
+        some = [
+            (subject.lane(name), ratio, Verdict.INCONCLUSIVE if subject.diagnostic(name) else one.verdict)
+            for name, one in found
+            if (ratio := judged(one)) is not None
+        ]
         caption = "Each variant over the baseline, with its interval; the grey band is no difference."
+        caption += subject.lanes_note([name for name, _ in found])
         drawn = panel("Every variant", caption, forest_of(some, metric, margin_of(subject)))
     return section(
         "All variants, the best first",
@@ -76,33 +83,64 @@ def _table(subject: Subject, metric: str) -> Table:
         first = (str(found.verdict), interval(judged(found))) if found is not None else ("not measured", NONE)
         if found is not None and subject.diagnostic(name):
             first = ("only measures", first[1])
-        rows.append(Row(name, (*first, *(parts.get(cause, NONE) for cause in causes))))
+        rows.append(Row(subject.label(name), (*first, *(parts.get(cause, NONE) for cause in causes))))
     loads = {load_of(one) for one in accounts.values()}
     several = any(len(subject.accounts(name)) > 1 for name in accounts)
     note = f"Parts at the load where a variant differs most ({', '.join(sorted(loads))})." if several else ""
     return Table("Variants", tuple(columns), tuple(rows), note)
 
 
-def variant_html(subject: Subject, name: str) -> str:
-    """Return the section of a variant."""
+def variants_html(subject: Subject) -> str:
+    """Return a section for each variant, the best first, and one for all arms that only measure."""
+    only_measure = [name for name in subject.variants if subject.diagnostic(name)]
+    if len(only_measure) == len(subject.variants):
+        only_measure = []
+    found = [_section(subject, name) for name in subject.variants if name not in only_measure]
+    folded = "".join(_folded(subject, name) for name in only_measure)
+    about = "What these arms cost tells the engine's mode and what acceptance pays; the verdict is never about them."
+    return "\n".join([*found, section("What only measures", folded, about, key="diagnostics")])
+
+
+def _section(subject: Subject, name: str) -> str:
+    return section(_title(subject, name), _body(subject, name), key=f"arm-{name}")
+
+
+def _folded(subject: Subject, name: str) -> str:
+    title = escape(_title(subject, name))
+    return f'<details class="arm" id="arm-{escape(name)}"><summary>{title}</summary>{_body(subject, name)}</details>'
+
+
+def _title(subject: Subject, name: str) -> str:
+    found = subject.comparison(name)
+    if found is None:
+        return f"{subject.label(name)}: not compared"
+    ratio = judged(found)
+    if subject.diagnostic(name):
+        told = f"{METRICS[found.metric]} ratio {interval(ratio)}" if ratio is not None else "only measures"
+        return f"{subject.label(name)}: {told}"
+    return f"{subject.label(name)}: {found.verdict}"
+
+
+def _body(subject: Subject, name: str) -> str:
     found = subject.comparison(name)
     accounts = subject.accounts(name)
     words = [subject.diagnostic(name)]
+    if subject.given_up(name):
+        words.append("It was given up before its end, so what it measured is not the whole of it.")
     if found is not None:
-        words += [sentence(found.reason) if found.reason not in {"", subject.reason} else ""]
+        words += ["" if found.reason in subject.reason else sentence(found.reason)]
         if found.shift_ms is not None:
             words.append(f"Shift of TPOT (Hodges-Lehmann): {interval(found.shift_ms, ' ms')}.")
         if found.output_check is not None:
             words.append(output_text(found.output_check))
     drawn = [
         *waterfall_panels(subject, name),
-        *acceptance_panels(subject, name),
-        *paired_panels(subject, name),
+        *stack(acceptance_panels(subject, name)),
+        *(paired_panels(subject, name) if found is not None else unjudged_panels(subject, name)),
     ]
     about = "".join(f"<p>{escape(one)}</p>" for one in words if one)
-    title = f"{name}: {found.verdict}" if found is not None else f"{name}: not compared"
     changes = "" if subject.diagnostic(name) else changes_html(accounts)
     body = f'<div class="text">{about}</div>{panels(drawn)}{changes}'
     if found is None and not drawn:
         body = "<p>Nothing of this arm could be compared with the baseline.</p>" + body
-    return section(title, body, key=f"arm-{name}")
+    return body

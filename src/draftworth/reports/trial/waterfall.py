@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from draftworth.explain.base import Account, Part
+from draftworth.explain.base import Account, Detail, Part
 from draftworth.reports.page import Column, Row, Table
-from draftworth.reports.trial.base import Subject, load_of
-from draftworth.reports.trial.parts import between, panel
+from draftworth.reports.trial.accounts import load_of
+from draftworth.reports.trial.base import Subject
+from draftworth.reports.trial.parts import between, fold, panel
 from draftworth.reports.words import NONE, number, percent
 
 _DRAWN = 4
 """Loads with a plot of their own; the others are told in a sentence and have a table."""
+_NOTHING = 0.0005
+"""Milliseconds below which a part is nothing: what adding up leaves, and less than any clock here tells."""
 _MINUS = "\u2212"
 CAUSE_WORDS = {
     "engine mode": "engine mode",
@@ -41,13 +44,14 @@ def _panel(account: Account, *, several: bool, draw: bool) -> str:
         chart = drawing.waterfall(_rows(account), "ms per output token")
         text = f"From {number(account.baseline_ms)} to {number(account.arm_ms)} ms per token: {_said(account.parts)}"
         svg = drawing.finished(chart, text)
-    return panel(title, _caption(account), svg, _table(account))
+    # Evidence is sentences: their column is the one that wraps.
+    return panel(title, _caption(account), svg, rest=f'<div class="words">{fold(_table(account))}</div>')
 
 
 def _caption(account: Account) -> str:
     words = [account.main_cause]
-    if account.assigned is not None:
-        words.append(f"{percent(max(0.0, account.assigned))} of what moved TPOT has a cause; the rest is not known.")
+    if account.of_difference is not None:
+        words.append(f"{explained_share(account)} of the difference has a cause; the rest is not known.")
     carried = [
         CAUSE_WORDS[one.cause] for one in account.parts if one.cause != "rest" and one.evidence and not one.measured
     ]
@@ -88,9 +92,19 @@ def _total(name: str, value: float) -> dict[str, Any]:
     }
 
 
+def explained_share(account: Account) -> str:
+    """Return the share of the difference that has a cause; 0 % where the rest is larger than it."""
+    return NONE if account.of_difference is None else percent(max(0.0, account.of_difference))
+
+
+def rest_of(account: Account) -> Part | None:
+    """Return what of the difference has no cause."""
+    return next((one for one in account.parts if one.cause == "rest"), None)
+
+
 def signed(value: float) -> str:
     """Return a difference with its sign."""
-    if value == 0:
+    if abs(value) < _NOTHING:
         return "0"
     return f"{_MINUS if value < 0 else '+'}{number(abs(value))}"
 
@@ -112,7 +126,7 @@ def _table(account: Account) -> Table:
         evidence = "; ".join(part.evidence) or NONE
         ms = signed(part.ms.value), between_signed(part)
         rows.append(Row(CAUSE_WORDS[part.cause], (*ms, here, evidence)))
-        rows += [Row(one.name, (signed(one.ms), "", "", ""), part=True) for one in part.details]
+        rows += [Row(one.name, (signed(one.ms.value), between_signed(one), "", ""), part=True) for one in part.details]
     found = account.difference
     rows.append(Row("difference", (signed(found.value), between(found.low, found.high), "yes", "the trial")))
     rows.append(Row(account.arm, (number(account.arm_ms), NONE, "yes", "the trial")))
@@ -123,6 +137,6 @@ def _table(account: Account) -> Table:
     return Table("Table: every part and its evidence", columns, tuple(rows), note)
 
 
-def between_signed(part: Part) -> str:
+def between_signed(part: Part | Detail) -> str:
     """Return a part's interval with signs."""
     return f"{signed(part.ms.low)} to {signed(part.ms.high)}"
