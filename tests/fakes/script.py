@@ -118,6 +118,11 @@ class Script:
     """Lines that it prints at once when it begins to load."""
     shm_mib: int = 0
     """Size of a file in /dev/shm that it maps, with a name as Python's shared memory has, and never removes."""
+    hang_null_draft: bool = False
+    """With a lookup that can hardly match (`prompt_lookup_min` of 30 or more) it loads for ever."""
+    profiler: str = ""
+    """What answers at /start_profile and /stop_profile: nothing, `works` (and writes no trace) or `hangs` when it is
+    stopped."""
     die_at: str | None = None
     """`load`, `first_request` (the first that generates, chat or completion) or `request:N`."""
     exit_code: int = 1

@@ -85,6 +85,8 @@ class FakeServer:
                 web.post("/v1/chat/completions", self._chat),
                 web.post("/v1/completions", self._completion),
                 web.post("/tokenize", self._tokenize),
+                web.post("/start_profile", self._start_profile),
+                web.post("/stop_profile", self._stop_profile),
             ]
         )
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.2, access_log=None)
@@ -152,6 +154,14 @@ class FakeServer:
         body = await request.json()
         ids = encode_chat(body["messages"]) if "messages" in body else encode(body["prompt"])
         return web.json_response({"count": len(ids), "max_model_len": self.max_model_len, "tokens": ids})
+
+    async def _start_profile(self, _request: web.Request) -> web.Response:
+        return web.Response() if self.script.profiler else web.json_response({"detail": "Not Found"}, status=404)
+
+    async def _stop_profile(self, request: web.Request) -> web.Response:
+        if self.script.profiler == "hangs":
+            await asyncio.Event().wait()
+        return await self._start_profile(request)
 
     # What it generates.
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from tests.fakes.script import Script
 
 _PARAMETERS_IGNORED = "min_p and logit_bias parameters won't work with speculative decoding."
+_LONG_LOOKUP = 30
 _CHILD_SECONDS = 300  # a child that a failing test forgets ends by itself
 
 
@@ -164,6 +165,9 @@ def load(args: argparse.Namespace) -> None:
         )
         sys.exit(1)
     say_odd(script)
+    if script.hang_null_draft and int((args.speculative_config or {}).get("prompt_lookup_min") or 0) >= _LONG_LOOKUP:
+        log("Loading for ever...", source="core.py:1", process="EngineCore")
+        time.sleep(_CHILD_SECONDS)
     lines = startup_lines(args, script.version)
     for i, line in enumerate(lines):
         if script.die_at == "load" and i == len(lines) // 2:

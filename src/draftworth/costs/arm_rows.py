@@ -79,6 +79,9 @@ def places_of(record: TrialRecord, folder: Path, told: list[str]) -> dict[tuple[
     found: dict[tuple[str, int, str], Place] = {}
     work = record.config.get("workload") or {}
     for arm in record.arms:
+        if arm.given_up:
+            told.append(f"{arm.name}: it was given up, so what was measured of it is not used")
+            continue
         for label, batch, counts in _points(arm, work):
             entry = sums.get((arm.name, label))
             if batch is None or entry is None:

@@ -92,6 +92,7 @@ class Outcome:
         look: the look at the evidence at which measuring ended, from 1.
         looks: how many were planned.
         complete: how many blocks there were at the last look: rounds that are complete.
+        given_up: arms that only measure and were not measured to their end: no part of any comparison.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -106,3 +107,4 @@ class Outcome:
     look: int = 1
     looks: int = 1
     complete: int = 0
+    given_up: set[str] = field(default_factory=set)

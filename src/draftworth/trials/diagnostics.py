@@ -5,10 +5,12 @@ What they cost tells the engine's mode and the break-even curve on the user's ow
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from draftworth.engines.base import synthetic_in
+
+T = TypeVar("T")
 
 NULL, SYNTHETIC, SYNC, PROBE, PROFILE = "null-draft", "synthetic", "sync", "probe", "profile"
 SYNC_ARGS = ("--no-async-scheduling",)
@@ -97,8 +99,14 @@ def is_diagnostic(
         return True
     if not config and set(SYNC_ARGS) <= set(args):
         return True
-    shortest = (config or {}).get("prompt_lookup_min")
+    # vLLM takes the one that is given for both.
+    shortest = (config or {}).get("prompt_lookup_min", (config or {}).get("prompt_lookup_max"))
     return isinstance(shortest, int) and shortest >= _LONG_LOOKUP
+
+
+def candidates(variants: Sequence[T], only_measures: Callable[[T], bool]) -> tuple[T, ...]:
+    """Return the variants a verdict can be about: those that only measure are none, unless there are no others."""
+    return tuple(one for one in variants if not only_measures(one)) or tuple(variants)
 
 
 def _null(method: str, k: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ class Downtime:
 
     Attributes:
         deadline: `time.monotonic()` at which the original must be on its way back; infinite while it is there.
-        longest_s: the longest absence so far.
+        longest_s: the longest absence so far, without what only measured in it.
     """
 
     def __init__(self, limit_s: float, *, running: bool) -> None:
@@ -24,6 +24,7 @@ class Downtime:
         self._limit_s = limit_s
         self._before_s = 0.0
         self._since = 0.0
+        self._aside_s = 0.0
         self.longest_s = 0.0
         self.deadline = float("inf") if running else time.monotonic() + limit_s
 
@@ -35,13 +36,18 @@ class Downtime:
     def away(self) -> None:
         """The original is being stopped."""
         self._since = time.monotonic()
+        self._aside_s = 0.0
         self.deadline = self._since + self.left_s
+
+    def aside(self, seconds: float) -> None:
+        """Part of this absence was spent on what no later one repeats."""
+        self._aside_s += seconds
 
     def back(self) -> None:
         """The original is back: what follows takes nothing from anybody."""
         took = time.monotonic() - self._since
         self._before_s += took
-        self.longest_s = max(self.longest_s, took)
+        self.longest_s = max(self.longest_s, took - self._aside_s)
         self.deadline = float("inf")
 
     def too_short(self) -> str | None:

@@ -21,7 +21,6 @@ from draftworth.errors import (
     NotRestoredError,
     RefusedError,
     ServerDiedError,
-    ServerError,
     ServerStartError,
     TrialError,
 )
@@ -29,17 +28,18 @@ from draftworth.findings import Code, find
 from draftworth.services.base import Observed, ProcessId, Running, Start
 from draftworth.services.processes import tail
 from draftworth.trials.base import Block, Outcome
-from draftworth.trials.config import BASELINE, TrialConfig
-from draftworth.trials.diagnostics import PROBE
+from draftworth.trials.config import TrialConfig
 from draftworth.trials.downtime import Downtime
 from draftworth.trials.history import last_load
 from draftworth.trials.interrupts import Interrupt, Interrupts
-from draftworth.trials.judge import ArmInfo, decided
+from draftworth.trials.judge import checked_arms, decided
 from draftworth.trials.measure import measure_block
-from draftworth.trials.only_measuring import give_up, probe, profile
+from draftworth.trials.only_measuring import probe, profile, take
+from draftworth.trials.pace import Pace
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.profiling import TRIAL
 from draftworth.trials.ready import LogFollower, wait_ready
+from draftworth.trials.remarks import ArmInfo
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.scoring import check_scores, score_all, score_limit
 from draftworth.trials.watch import LoadWatch, signs_of
@@ -112,7 +112,10 @@ class Execution:
         self.starts: Counter[str] = Counter()
         self.enough = False
         self.only_measure = {arm.name for arm in (*config.diagnostic_arms, *config.profiled_arms)}
-        self.given_up: set[str] = set()
+        self.coming: Sequence[Step] = ()
+        self.pace = Pace(config.limits.hold_s)
+        self.marks: dict[str, str] = {}
+        self.own_deadline = float("inf")
         self.downtime = Downtime(config.limits.downtime_s + config.limits.hold_s, running=observed.running)
 
     def run(self) -> Outcome:
@@ -129,12 +132,17 @@ class Execution:
                 begun = True
                 self.service.save_original(self.observed, self.folder)
                 self.outcome.findings += workload_findings(self.config.workload, self.prompts)
-                for step in self.plan.steps:
+                for number, step in enumerate(self.plan.steps, 1):
+                    self.coming = self.plan.steps[number:]
                     self.enough = self.enough or self._no_time_for(step)
-                    if (self.enough and not step.closing) or (step.arm and step.arm in self.given_up):
+                    if (self.enough and not step.closing) or step.arm in self.outcome.given_up:
                         self.progress.skip()
+                    elif step.arm in self.only_measure:
+                        take(self, step)
                     else:
-                        self._try(step)
+                        began = time.monotonic()
+                        self.take(step)
+                        self.pace.took(step, time.monotonic() - began)
             finally:
                 self.interrupts.hold()
         except Interrupt as interrupt:
@@ -178,19 +186,20 @@ class Execution:
             self.outcome.findings += [find(Code.LEFTOVERS, remark) for remark in found.remarks]
         self.outcome.waited_s += time.monotonic() - began
 
-    def _try(self, step: Step) -> None:
-        """Do a step; an arm that only measures is given up where it fails, and the trial goes on."""
-        try:
-            self._take(step)
-        except (ServerError, MeasureError) as error:
-            if step.arm not in self.only_measure or time.monotonic() > self.downtime.deadline:
-                raise
-            give_up(self, step, error)
+    @property
+    def deadline(self) -> float:
+        """`time.monotonic()` until which the step at hand may take."""
+        return min(self.downtime.deadline, self.own_deadline)
 
-    def _take(self, step: Step) -> None:
+    def take(self, step: Step) -> None:
+        """Do a step.
+
+        Raises:
+            DraftworthError: it failed, or the time was up before it began.
+        """
         self.interrupts.check()
         self.progress.step(step.about)
-        if step.kind is not Kind.RESTORE and time.monotonic() > self.downtime.deadline:
+        if step.kind is not Kind.RESTORE and time.monotonic() > self.deadline:
             raise TrialError(f"limits.downtime_s ({self.config.limits.downtime_s:g} s) was reached before {step.id}")
         if step.kind is Kind.RESTORE:
             self._restore(final=False)
@@ -205,6 +214,7 @@ class Execution:
             Kind.LOOK: self._look,
             Kind.SCORE: self._score,
             Kind.HOLD: self._hold,
+            Kind.PROBE: lambda step: probe(self, step),
             Kind.PROFILE: lambda step: profile(self, step),
             Kind.STOP: self._stop,
         }
@@ -236,7 +246,7 @@ class Execution:
 
     def _start(self, step: Step) -> None:
         log = self.folder / "logs" / f"{step.id}.log"
-        mark = f"{self.scene.mark}{step.id}"
+        mark = self.marks[step.arm] = f"{self.scene.mark}{step.id}"
         command = tuple(word.replace(TRIAL, str(self.folder)) for word in step.command)
         start = Start(command=command, env=dict(step.env), mark=mark, log=log, arm=step.arm)
         began = time.monotonic()
@@ -272,7 +282,7 @@ class Execution:
                 url=self.config.url,
                 access=self.access,
                 model=self.config.service.model,
-                deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.downtime.deadline),
+                deadline=min(time.monotonic() + self.config.limits.start_timeout_s, self.deadline),
                 say=self.progress.now,
                 hint=self.engine.failure_hint,
                 life=watch.words if watch else lambda: "",
@@ -325,7 +335,7 @@ class Execution:
                     sweep=self.sweep,
                     answers=self.answers,
                     folder=self.folder,
-                    timeout_s=max(1.0, min(self.downtime.deadline - time.monotonic(), 1e6)),
+                    timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
                     on_count=self._count,
                     blocks=self.outcome.blocks,
                     check=block.start == 1,
@@ -339,8 +349,6 @@ class Execution:
                 self.outcome.findings.append(repeated_passages())
             server.follower.read()
             block.facts = server.follower.reader.facts()
-        if block.arm == BASELINE and block.start == 1 and PROBE in self.config.verdict.diagnostics:
-            probe(self, block, server)
 
     def target_of(self, server: Server) -> Target:
         """Return how a server is asked."""
@@ -360,7 +368,14 @@ class Execution:
         if step.look == self.outcome.looks:
             return
         looks = self.outcome.looks
-        self.enough = decided(self.outcome.blocks, self.arms, self.config, look=step.look, looks=looks)
+        self.enough = decided(
+            self.outcome.blocks,
+            self.arms,
+            self.config,
+            look=step.look,
+            looks=looks,
+            given_up=frozenset(self.outcome.given_up),
+        )
         self.journal.append("note", step.id, enough=self.enough)
         self.progress.line("the evidence is enough" if self.enough else "not enough yet")
 
@@ -437,10 +452,12 @@ class Execution:
         self.outcome.waited_s += time.monotonic() - began
 
     def _outputs(self) -> dict[str, Sequence[RequestRow]]:
-        """Return each arm's outputs; the baseline's are those of its first block."""
+        """Return the outputs of each arm that is checked; the baseline's are those of its first block."""
         outputs: dict[str, Sequence[RequestRow]] = {}
+        checked = checked_arms(self.arms)
         for block in self.outcome.blocks:
-            outputs.setdefault(block.arm, block.check_rows)
+            if block.arm in checked:
+                outputs.setdefault(block.arm, block.check_rows)
         return outputs
 
     def _stop(self, step: Step) -> None:

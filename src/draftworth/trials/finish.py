@@ -1,12 +1,13 @@
 """The end of a trial, of whatever kind: judge, and write everything it leaves.
 
-The record is written last, but for what is made of it alone: the account in milliseconds and the page.
+The record is written last. What is made of it alone, the account in milliseconds and the page, comes behind it and
+outside of the trial's lock.
 """
 
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +20,9 @@ from draftworth.trials import record as records
 from draftworth.trials.base import Outcome
 from draftworth.trials.config import CommonConfig
 from draftworth.trials.explaining import explain_and_draw
-from draftworth.trials.judge import ArmInfo
 from draftworth.trials.outcome import make_record
 from draftworth.trials.record import TrialRecord, write_text
+from draftworth.trials.remarks import ArmInfo
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -103,7 +104,21 @@ def finish(
             f"{folder}: the record cannot be written: {error.strerror or error}; the service is back "
             f"({record.restore}); verdict: {record.verdict}: {record.reason}"
         ) from None
-    return Finished(record, folder, outcome.crash, explain_and_draw(record, folder))
+    return Finished(record, folder, outcome.crash)
+
+
+def with_page(done: Finished, *, again: bool) -> Finished:
+    """Explain a trial and draw its page, with nothing of the trial at hand any more.
+
+    Args:
+        done: the trial, its record written.
+        again: whether a signal has ended it already.
+
+    Returns:
+        The same with the cause, and with what its profiles could not tell.
+    """
+    told = explain_and_draw(done.record, done.folder, again=again)
+    return replace(done, record=told.record, cause=told.cause)
 
 
 def _plot(record: TrialRecord, folder: Path) -> None:

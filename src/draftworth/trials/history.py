@@ -10,7 +10,7 @@ from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
 from draftworth.trials.plan import Kind, Plan
 
-_KINDS = ("stop-original", "start", "measure", "score", "profile", "stop", "restore")
+_KINDS = ("stop-original", "start", "measure", "score", "profile", "probe", "stop", "restore")
 
 
 def typical_seconds(plan: Plan) -> dict[str, float]:

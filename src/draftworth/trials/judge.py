@@ -1,17 +1,15 @@
 """From blocks to comparisons: used after each look at the evidence, and for the record. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from draftworth import redact
-from draftworth.engines import engine as engine_named
-from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts, synthetic_in
+from draftworth.engines.base import Confounder, Engine, sum_counts
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
-from draftworth.trials.diagnostics import is_diagnostic
+from draftworth.trials.diagnostics import candidates, is_diagnostic
 from draftworth.trials.record import ArmComparison
+from draftworth.trials.remarks import ArmInfo, about_arm, baseline_speculates, confounded, facts_of, warmer
 from draftworth.trials.unlike import not_compared, other_engines
 from draftworth.verdicts.base import CategoryComparison, OutputCheck
 from draftworth.verdicts.compare import Compared, compare
@@ -21,32 +19,7 @@ from draftworth.verdicts.rules import Limits, Rules
 from draftworth.verdicts.sequential import enough
 from draftworth.verdicts.weaken import FROM_ANY_ARM, weaken
 
-_CACHE_APART = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class ArmInfo:
-    """An arm as it was asked for.
-
-    Attributes:
-        name: its name.
-        command: what starts it; empty for a server that runs already.
-        declared: its declared difference, for the record, secrets hidden.
-        config: its speculative configuration; None where it has none, or where that is not known.
-        speculates: whether restarts spread as those of a speculating server do.
-        engine: what serves it.
-        env: its environment beyond Draftworth's own; never written to a record.
-        device: what it runs on, where its log does not tell and the machine leaves no choice.
-    """
-
-    name: str
-    command: tuple[str, ...] = ()
-    declared: Mapping[str, Any] = field(default_factory=dict)
-    config: Mapping[str, Any] | None = None
-    speculates: bool = False
-    engine: str = "vllm"
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    device: str | None = None
+__all__ = ["ArmInfo", "arms_of", "candidates_of", "checked_arms", "compare_arm", "decided", "judge_all", "limits_of"]
 
 
 def arms_of(
@@ -81,9 +54,12 @@ def arms_of(
 def candidates_of(arms: Sequence[ArmInfo]) -> list[ArmInfo]:
     """Return the variants a verdict can be about: those that only measure are none, unless there are no others."""
     variants = [arm for arm in arms if arm.name != BASELINE]
-    return [
-        arm for arm in variants if not is_diagnostic(arm.config, arm.env, arm.declared.get("args") or ())
-    ] or variants
+    return list(candidates(variants, lambda arm: is_diagnostic(arm.config, arm.env, arm.declared.get("args") or ())))
+
+
+def checked_arms(arms: Sequence[ArmInfo]) -> frozenset[str]:
+    """Return the names of the arms whose output is checked: the baseline, and the variants a verdict can be about."""
+    return frozenset({BASELINE, *(arm.name for arm in candidates_of(arms))})
 
 
 def limits_of(config: CommonConfig) -> Limits:
@@ -120,18 +96,27 @@ def compare_arm(
     )
 
 
-def decided(blocks: Sequence[Block], arms: Sequence[ArmInfo], config: CommonConfig, *, look: int, looks: int) -> bool:
+def decided(
+    blocks: Sequence[Block],
+    arms: Sequence[ArmInfo],
+    config: CommonConfig,
+    *,
+    look: int,
+    looks: int,
+    given_up: frozenset[str] = frozenset(),
+) -> bool:
     """Whether the evidence is enough for a verdict on every variant, as the findings so far leave it.
 
     The output check comes at the end, so what it finds is not known yet.
     """
-    candidates = candidates_of(arms)
+    all_of_them = candidates_of(arms)
+    counted = _counted(blocks, arms)
     baseline = [block for block in blocks if block.arm == BASELINE]
-    for arm in candidates:
-        found = compare_arm(blocks, arm, config, variants=len(candidates), look=look, looks=looks).comparison
+    for arm in (one for one in all_of_them if one.name not in given_up):
+        found = compare_arm(blocks, arm, config, variants=len(all_of_them), look=look, looks=looks).comparison
         own = [block for block in blocks if block.arm == arm.name]
-        known = [*_baseline_speculates(baseline, arms), *_about(arm, own), *_warmer(arm, baseline, own)]
-        if not enough(weaken(found, _concerning(arm, blocks, known))):
+        known = [*baseline_speculates(baseline, arms), *about_arm(arm, own), *warmer(arm, baseline, own)]
+        if not enough(weaken(found, _concerning(arm, counted, known))):
             return False
     return True
 
@@ -144,38 +129,52 @@ def judge_all(
     comparisons: list[ArmComparison] = []
     confounders: list[Confounder] = []
     findings: list[Finding] = []
-    findings += _baseline_speculates(baseline, arms)
+    findings += baseline_speculates(baseline, arms)
     findings += other_engines({arm.name: arm.engine for arm in arms})
     findings += not_compared(
         [(arm.name, sum_counts([one.counts for one in outcome.blocks if one.arm == arm.name])) for arm in arms]
     )
-    of_all = [*findings, *outcome.findings]
+    checked = checked_arms(arms)
+    of_all = [one for one in (*findings, *outcome.findings) if one.arm in {None, *checked}]
     wanted = config.verdict.output_check
     count = len(candidates_of(arms))
+    counted = _counted(outcome.blocks, arms)
     for arm in (one for one in arms if one.name != BASELINE):
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
-        if not blocks and is_diagnostic(arm.config, arm.env, arm.declared.get("args") or ()):
-            continue  # it was given up, and a finding says so
+        only_measures = arm.name not in checked
+        if arm.name in outcome.given_up or (only_measures and not blocks):
+            continue  # a finding says so
         found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
-        check = _check(outcome, arm, baseline, blocks, wanted=wanted)
-        about = [*_checked(arm, check), *_about(arm, blocks), *_warmer(arm, baseline, blocks)]
+        check = _check(outcome, arm, baseline, blocks, wanted=wanted, only_measures=only_measures)
+        about = [
+            *([] if only_measures else _checked(arm, check)),
+            *about_arm(arm, blocks),
+            *warmer(arm, baseline, blocks),
+        ]
         findings += [*found.findings, *about]
         differ = engine.confounders(facts_of(baseline), facts_of(blocks))
         confounders += differ
-        findings += _confounded(arm, differ, baseline, blocks)
+        findings += confounded(arm, differ, baseline, blocks)
         judged = override(found.comparison, check) if wanted else found.comparison
         known = [*of_all, *about]
-        judged = weaken(judged, _concerning(arm, outcome.blocks, known))
+        mine = [*counted, *blocks] if only_measures else counted
+        judged = weaken(judged, _concerning(arm, mine, known))
         comparisons.append(
             ArmComparison(
                 **judged.model_dump(),
                 arm=arm.name,
-                categories=tuple(weaken(one, _of_group(one, arm, outcome.blocks, known)) for one in found.categories),
+                categories=tuple(weaken(one, _of_group(one, arm, mine, known)) for one in found.categories),
                 output_check=check,
                 drift=found.drift,
             )
         )
     return comparisons, list(dict.fromkeys(confounders)), findings
+
+
+def _counted(blocks: Sequence[Block], arms: Sequence[ArmInfo]) -> list[Block]:
+    """Return the blocks whose remarks count for candidates: what befell a server that only measured changes nothing."""
+    checked = checked_arms(arms)
+    return [block for block in blocks if block.arm in checked]
 
 
 def _concerning(arm: ArmInfo, blocks: Sequence[Block], known: Sequence[Finding], point: str = "") -> list[Finding]:
@@ -201,15 +200,17 @@ def _of_group(
     return _concerning(arm, blocks, known, group.category if group.kind == "point" else "")
 
 
-def _baseline_speculates(baseline: Sequence[Block], arms: Sequence[ArmInfo]) -> list[Finding]:
-    engine = engine_named(arms[0].engine)
-    how = next((told for block in baseline if (told := _speculates(block, engine))), None)
-    return [find(Code.BASELINE_SPECULATES, f"the baseline's server {how}", arm=BASELINE)] if how else []
-
-
 def _check(
-    outcome: Outcome, arm: ArmInfo, baseline: Sequence[Block], variant: Sequence[Block], *, wanted: bool
+    outcome: Outcome,
+    arm: ArmInfo,
+    baseline: Sequence[Block],
+    variant: Sequence[Block],
+    *,
+    wanted: bool,
+    only_measures: bool,
 ) -> OutputCheck:
+    if only_measures:
+        return OutputCheck(status="unchecked", reason="it only measures, so its output is not checked")
     if not wanted:
         return OutputCheck(status="unchecked", reason="verdict.output_check is off")
     if outcome.scores.refused:
@@ -233,74 +234,3 @@ _CHECK_CODES = {
 def _checked(arm: ArmInfo, check: OutputCheck) -> list[Finding]:
     code = _CHECK_CODES.get(check.status)
     return [find(code, f"{arm.name}: {check.reason}", arm=arm.name)] if code else []
-
-
-def _about(arm: ArmInfo, blocks: Sequence[Block]) -> list[Finding]:
-    """Remarks on one variant."""
-    findings = []
-    counts = sum_counts([block.counts for block in blocks])
-    facts = facts_of(blocks)
-    synthetic = synthetic_in(arm.config, arm.env) or synthetic_in(facts.config)
-    if synthetic:
-        findings.append(find(Code.SYNTHETIC_ACCEPTANCE, f"{arm.name}: {synthetic}", arm=arm.name))
-    if not arm.speculates:
-        return findings
-    if facts.speculating is False:
-        message = f"{arm.name}: the engine's own configuration line says speculative_config=None"
-        findings.append(find(Code.SPECULATION_OFF, message, arm=arm.name))
-    elif counts is not None and counts.drafted == 0:
-        findings.append(find(Code.NOTHING_DRAFTED, f"{arm.name}: 0 tokens drafted", arm=arm.name))
-    elif counts is not None and counts.drafted is None and not counts.speculated:
-        why = counts.not_given.get("drafted", "the server does not export it")
-        findings.append(find(Code.METRICS_MISSING, f"{arm.name}: drafted tokens not known: {why}", arm=arm.name))
-    return findings
-
-
-def cache_share(blocks: Sequence[Block]) -> float | None:
-    """Return the share of prompt tokens an arm's servers had in their prefix cache, or None where that is not told."""
-    known = [block.cache for block in blocks]
-    if known and all(one is not None for one in known):
-        looked = sum(one[0] for one in known if one is not None)
-        return sum(one[1] for one in known if one is not None) / looked if looked else None
-    rows = [row for block in blocks for row in block.rows if row.ok]
-    if not rows or any(row.cached_tokens is None or not row.prompt_tokens for row in rows):
-        return None
-    return sum(row.cached_tokens or 0 for row in rows) / sum(row.prompt_tokens or 0 for row in rows)
-
-
-def _warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block]) -> list[Finding]:
-    one, other = cache_share(baseline), cache_share(blocks)
-    if one is None or other is None or abs(one - other) <= _CACHE_APART:
-        return []
-    message = f"prompt tokens found in the prefix cache: baseline {one:.0%}, {arm.name} {other:.0%}"
-    return [find(Code.PREFIX_CACHE_WARMER, message, arm=arm.name)]
-
-
-def _confounded(
-    arm: ArmInfo, differ: Sequence[Confounder], baseline: Sequence[Block], blocks: Sequence[Block]
-) -> list[Finding]:
-    unknown = [name for name, some in ((BASELINE, baseline), (arm.name, blocks)) if not facts_of(some).config]
-    if unknown:
-        message = f"the effective configuration of {' and '.join(unknown)} is in no log, so it was not compared"
-        return [find(Code.CONFOUNDED, message, arm=arm.name)]
-    if not differ:
-        return []
-    names = ", ".join(dict.fromkeys(one.name for one in differ))
-    return [find(Code.CONFOUNDED, f"{arm.name} differs from the baseline in {names}", arm=arm.name)]
-
-
-def _speculates(block: Block, engine: Engine) -> str | None:
-    """Return how a server that should not speculate shows that it does, or None."""
-    if block.counts is not None and block.counts.speculated:
-        drafted = block.counts.drafted
-        return f"drafted {drafted} tokens" if drafted else "shows drafts in its counters"
-    counted = block.counts is not None and block.counts.drafted is not None
-    if block.facts.speculating or (counted and engine.counters_mean_speculation):
-        return "is set up to speculate, though it drafted nothing: that mode costs by itself"
-    return None
-
-
-def facts_of(blocks: Sequence[Block]) -> StartupFacts:
-    """Return the facts of the latest start that told its configuration."""
-    told = [block.facts for block in blocks if block.facts.config]
-    return told[-1] if told else blocks[-1].facts if blocks else StartupFacts()

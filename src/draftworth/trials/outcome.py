@@ -16,8 +16,9 @@ from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import CommonConfig
-from draftworth.trials.judge import ArmInfo, cache_share, candidates_of, facts_of, judge_all, limits_of
+from draftworth.trials.judge import candidates_of, judge_all, limits_of
 from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, TrialRecord
+from draftworth.trials.remarks import ArmInfo, cache_share, facts_of
 from draftworth.verdicts.base import Verdict
 from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
@@ -52,7 +53,15 @@ def make_record(
     """
     findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
     findings += _clocks(outcome.blocks)
-    records = tuple(_arm(arm, [block for block in outcome.blocks if block.arm == arm.name], config) for arm in arms)
+    records = tuple(
+        _arm(
+            arm,
+            [block for block in outcome.blocks if block.arm == arm.name],
+            config,
+            given_up=arm.name in outcome.given_up,
+        )
+        for arm in arms
+    )
     confounders: list[Confounder] = []
     comparisons: list[ArmComparison] = []
     error = outcome.error
@@ -141,7 +150,7 @@ def _clocks(blocks: Sequence[Block]) -> list[Finding]:
     return found
 
 
-def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig) -> ArmRecord:
+def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, *, given_up: bool) -> ArmRecord:
     rows = [row for block in blocks for row in block.rows]
     answered = [row for row in rows if row.ok]
     timed = [row for row in answered if row.timed]
@@ -169,6 +178,7 @@ def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig) -> ArmReco
             )
             for b in blocks
         ),
+        given_up=given_up,
         requests=len(answered),
         failed=len(rows) - len(answered),
         retried=len(answered) - len(timed),

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from draftworth.bench.requests import sweep_of
 from draftworth.errors import RefusedError
 from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
+from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.plan_text import in_words
+from draftworth.trials.probing import about_probe, loads_of, seats_in, sizes_of
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -29,6 +31,7 @@ class Kind(StrEnum):
     LOOK = "look"
     SCORE = "score"
     HOLD = "hold"
+    PROBE = "probe"
     PROFILE = "profile"
     STOP = "stop"
     RESTORE = "restore"
@@ -208,17 +211,15 @@ class _Builder:
     def variants(self, number: int) -> None:
         """Start each variant of a round in turn; of the last round the last one may be held for a person.
 
-        Arms that only measure have their turn in the first round, behind the variants: those come first where time is
-        short. Where one is held, they come before it.
+        Arms that only measure have their turn in the first round, behind all variants, also one that was held: those
+        come first where time is short.
         """
         only_measure = self.config.diagnostic_arms
         variants = [arm for arm in self.config.variants if arm not in only_measure]
         hold = self.config.limits.hold_s
-        if hold and number == 1:
-            self.only_measuring()
         for arm in variants:
             self.arm(arm, hold=hold if number == self.config.verdict.starts and arm is variants[-1] else 0.0)
-        if not hold and number == 1:
+        if number == 1:
             self.only_measuring()
 
     def only_measuring(self) -> None:
@@ -290,6 +291,17 @@ class _Builder:
             f"{in_words(work)}"
         )
         self.add(Kind.MEASURE, arm, block=self.block, about=about)
+        if self.block == 1 and PROBE in self.config.verdict.diagnostics:
+            self.probe(arm)
+
+    def probe(self, arm: str) -> None:
+        """Add the probe of the baseline, behind its first measurement."""
+        work = self.config
+        configs = [one.speculative_config for one in work.variants]
+        about = about_probe(
+            sizes_of(loads_of(sweep_of(work.workload)), configs, seats=seats_in(self.commands.get(arm, ()), {}))
+        )
+        self.add(Kind.PROBE, arm, about=about)
 
     def score(self) -> None:
         """Add the output check, where it is wanted."""

@@ -1,10 +1,14 @@
-"""A short run under the engine's own profiler (`diagnostics = ["profile"]`): vLLM's torch profiler, read and kept.
+"""A short run under the engine's own profiler (`diagnostics = ["profile"]`): vLLM's torch profiler.
 
 The profiler has to be configured when the server starts and slows what it watches, so the baseline and the first
-variant get a start of their own for it, whose times are compared with nothing else. Source: vLLM's `--profiler-config`
+variant get a start of their own for it, whose times are compared with nothing else. Traces are read once the service is
+back: that takes up to minutes of a processor. Source: vLLM's `--profiler-config`
 and its `/start_profile` and `/stop_profile` (0.25 and 0.32).
 """
 
+import contextlib
+import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,10 +19,12 @@ from draftworth.errors import DraftworthError, MeasureError, TrialError
 from draftworth.findings import Code, Finding, find
 from draftworth.profiles.vllm import START, STOP, profiler_arguments
 from draftworth.trials.ask import bounded
+from draftworth.trials.bugs import told
 
 if TYPE_CHECKING:
     from draftworth.profiles.base import Profile
 
+_TAKEN, _UNREAD = ".taken.json", ".unread.txt"
 FOLDER = "profiles"
 TRIAL = "{trial}"
 """Stands for the trial's folder in an arm's flags, which are made before there is one."""
@@ -44,8 +50,8 @@ def profile_server(
     at_once: int,
     seconds: float,
     tell: Callable[[str], None],
-) -> tuple["Profile | None", Finding | None]:
-    """Profile some requests and keep what was read as `profiles/<arm>.json`.
+) -> Finding | None:
+    """Profile some requests. The trace is kept below `profiles/<arm>`, for `read_taken`.
 
     Args:
         target: the server, started with `profiler_flags`.
@@ -57,10 +63,9 @@ def profile_server(
         tell: takes what is happening now.
 
     Returns:
-        The profile, or why there is none.
+        None where it was profiled, else why not.
     """
     from draftworth.bench import run  # noqa: PLC0415 - lazy: the load generator
-    from draftworth.profiles.read import read_profile  # noqa: PLC0415 - lazy
 
     traces, until = folder / FOLDER / arm, time.monotonic() + seconds
     traces.mkdir(parents=True, exist_ok=True)
@@ -92,14 +97,37 @@ def profile_server(
             rows = measured.rows
         tell("the profiler writes its trace")
         ask(STOP, _STOP_S)
-        tell("reading the trace")
         answered = [row for row in rows if row.ok and row.tokens]
         tokens = sum((row.tokens or 1) - 1 for row in answered)
-        found = read_profile([traces], tokens=float(tokens) if tokens else None)
-        (folder / FOLDER / f"{arm}.json").write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        (folder / FOLDER / f"{arm}{_TAKEN}").write_text(json.dumps({"tokens": tokens}) + "\n", encoding="utf-8")
     except (DraftworthError, OSError) as error:
-        return None, _not(arm, str(error))
-    return found, None
+        return _not(arm, str(error))
+    return None
+
+
+def read_taken(folder: Path) -> list[Finding]:
+    """Read the traces that a trial took and nobody has read, and keep each profile as `profiles/<arm>.json`.
+
+    Returns:
+        What could not be read, and why. It is not tried again.
+    """
+    from draftworth.profiles.read import read_profile  # noqa: PLC0415 - lazy
+
+    found = []
+    for taken in sorted((folder / FOLDER).glob(f"*{_TAKEN}")):
+        arm = taken.name.removesuffix(_TAKEN)
+        kept_as, unread = taken.with_name(f"{arm}.json"), taken.with_name(f"{arm}{_UNREAD}")
+        if kept_as.exists() or unread.exists():
+            continue
+        try:
+            tokens = json.loads(taken.read_text(encoding="utf-8"))["tokens"]
+            profile = read_profile([taken.with_name(arm)], tokens=float(tokens) if tokens else None)
+            _write(kept_as, profile.model_dump_json(indent=1) + "\n")
+        except Exception as error:  # noqa: BLE001 - a bug in reading, kept for a report of it
+            found.append(_not(arm, told(error, folder)))
+            with contextlib.suppress(OSError):
+                _write(unread, found[-1].message + "\n")
+    return found
 
 
 async def _post(target: Target, path: str) -> None:
@@ -124,13 +152,22 @@ async def _post(target: Target, path: str) -> None:
 
 
 def kept(folder: Path, arm: str) -> "Profile | None":
-    """Return a profile of a finished trial; None where there is none."""
+    """Return a profile of a finished trial; None where there is none. Its trace is read where nobody has read it."""
     from draftworth.profiles.base import Profile  # noqa: PLC0415 - lazy
 
+    if (folder / FOLDER / f"{arm}{_TAKEN}").exists():
+        read_taken(folder)
     try:
         return Profile.model_validate_json((folder / FOLDER / f"{arm}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _not(arm: str, why: str) -> Finding:

@@ -23,7 +23,7 @@ _PLAIN_EVERY_S = 10.0
 _PAST_S = 10.0
 _FLUSH_S = 1.0
 _MOST_WAITING = 1000
-_GUESS_S = {"stop-original": 5.0, "stop": 4.0}
+_GUESS_S = {"stop-original": 5.0, "stop": 4.0, "probe": 45.0}
 
 
 def duration(seconds: float) -> str:

@@ -56,6 +56,8 @@ class ArmRecord(Frozen):
     declared: dict[str, Any] = {}
     """The declared difference: speculative_config, args, env (values hidden)."""
     starts: tuple[StartRecord, ...] = ()
+    given_up: bool = False
+    """Whether it only measures and was not measured to its end, as a finding says: it is compared with nothing."""
     requests: int = 0
     """Requests that were answered in full."""
     failed: int = 0

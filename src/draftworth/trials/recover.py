@@ -65,7 +65,16 @@ def recover(folder: Path, say: Callable[[str], None], *, wait_s: float, by: str,
                 _write(folder, f"the trial's process died; {by}: {error}", None, error.commands)
                 raise
             _write(folder, f"the trial's process died before it was complete; restored by {by}", done, ())
+    _draw(folder)
     return f"trial {folder.name}: {done.how}"
+
+
+def _draw(folder: Path) -> None:
+    """Draw the page of a trial that died, with its service back and its lock free. Never fatal."""
+    from draftworth.trials.explaining import explain_and_draw  # noqa: PLC0415 - lazy
+
+    with suppress(Exception):
+        explain_and_draw(records.read(folder), folder)
 
 
 def _config(folder: Path, journalled: dict[str, Any]) -> TrialConfig:

@@ -15,7 +15,7 @@ from draftworth.trials.base import Outcome
 from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.run import run_endpoints
 from draftworth.trials.execute import Execution
-from draftworth.trials.finish import Finished, finish
+from draftworth.trials.finish import Finished, finish, with_page
 from draftworth.trials.guard import guarded
 from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupts
@@ -27,6 +27,7 @@ from draftworth.trials.lock import locked
 from draftworth.trials.plan import Plan
 from draftworth.trials.prepare import Prepared, prepare_loaded
 from draftworth.trials.progress import Progress, Shows
+from draftworth.trials.record import NAME
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 
@@ -76,7 +77,7 @@ def conduct(
     guard: "Callable[[Path], AbstractContextManager[Watch]]",
     show: "Callable[[Plan], AbstractContextManager[Shows]]",
 ) -> Finished:
-    """Run a trial in a folder of its own: lock, prepare, execute, judge, record.
+    """Run a trial in a folder of its own: lock, prepare, execute, judge, record; unlock, explain, draw.
 
     Args:
         folder: the trial's.
@@ -104,7 +105,7 @@ def conduct(
                 outcome = _execute(prepared, folder, journal, interrupts=interrupts, guard=watch, show=show)
                 if outcome.refused is not None and outcome.restored is not None:
                     raise outcome.refused
-                return finish(
+                done = finish(
                     outcome,
                     arms_of(prepared.config, prepared.plan.commands, device_here()),
                     prepared.config,
@@ -114,6 +115,8 @@ def conduct(
                     began=began,
                     began_unix=began_unix,
                 )
+    # The service is back and the record written: the lock is free, and from here on Ctrl-C ends it at once.
+    return with_page(done, again=interrupts.received is not None)
 
 
 def _execute(
@@ -166,5 +169,10 @@ def _execute(
 
 
 def _remove_empty(folder: Path) -> None:
-    """Take back the folder of a trial that was refused: nothing happened, so there is nothing to keep."""
+    """Take back the folder of a trial that was refused: nothing happened, so there is nothing to keep.
+
+    Where there is a record, a signal came behind the trial: it stays.
+    """
+    if (folder / NAME).exists():
+        return
     shutil.rmtree(folder, ignore_errors=True)

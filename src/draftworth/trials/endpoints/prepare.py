@@ -14,9 +14,11 @@ from draftworth.engines import engine as engine_named
 from draftworth.errors import RefusedError, UsageError
 from draftworth.trials.ask import access_of
 from draftworth.trials.config import BASELINE
+from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.endpoints.config import EndpointArm, EndpointsConfig, EndpointsTrial
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.plan_text import in_words
+from draftworth.trials.probing import about_probe, loads_of, sizes_of
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
@@ -255,6 +257,11 @@ def _steps(config: EndpointsTrial, segments: Sequence[Sequence[Prompt]]) -> list
             f"{config.service.output_check_tokens} tokens of each"
         )
         steps.append(Step(id=f"{len(steps) + 1:02d}-score", kind=Kind.SCORE, about=about, closing=True))
+    if PROBE in config.verdict.diagnostics:
+        # Behind everything that the verdict needs: it is a load of its own on the server.
+        sizes = sizes_of(loads_of(sweep_of(work)), [arm.speculative_config for arm in config.arms])
+        name = f"{len(steps) + 1:02d}-probe-{BASELINE}"
+        steps.append(Step(id=name, kind=Kind.PROBE, arm=BASELINE, about=about_probe(sizes), closing=True))
     return steps
 
 

@@ -24,18 +24,19 @@ from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE
-from draftworth.trials.diagnostics import PROBE, is_diagnostic
+from draftworth.trials.diagnostics import is_diagnostic
 from draftworth.trials.endpoints.config import EndpointsTrial
 from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare, turns
-from draftworth.trials.finish import Finished, finish
+from draftworth.trials.finish import Finished, finish, with_page
 from draftworth.trials.home import new_trial
 from draftworth.trials.interrupts import Interrupt, Interrupts
-from draftworth.trials.judge import ArmInfo, decided
+from draftworth.trials.judge import checked_arms, decided
 from draftworth.trials.measure import METRICS, refuse_failed
 from draftworth.trials.note import ArmNotes
 from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.probing import loads_of, probe_baseline
 from draftworth.trials.progress import Progress
+from draftworth.trials.remarks import ArmInfo
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import check_scores, score_all, spread, within_context
 
@@ -65,7 +66,7 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
     with interrupts.installed(), show(ready.plan) as progress:
         interrupts.tell = progress.line
         outcome = _Run(ready, arms, folder, progress, interrupts).run()
-        return finish(
+        done = finish(
             outcome,
             arms,
             config,
@@ -75,6 +76,8 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
             began=began,
             began_unix=began_unix,
         )
+    # The record is written: from here on Ctrl-C ends it at once.
+    return with_page(done, again=interrupts.received is not None)
 
 
 def _info(arm: Arm) -> ArmInfo:
@@ -117,7 +120,7 @@ class _Run:
         try:
             self.outcome.findings += workload_findings(self.config.workload, self.ready.prompts)
             self._warm_up()
-            enough = probed = False
+            enough = False
             for step in self.ready.plan.steps:
                 if enough and not step.closing:
                     self.progress.skip()
@@ -127,9 +130,6 @@ class _Run:
                 began = time.monotonic()
                 try:
                     enough = self._take(step) or enough
-                    if not probed and PROBE in self.config.verdict.diagnostics:
-                        probed = True
-                        self._probe()
                 finally:
                     self.outcome.waited_s += time.monotonic() - began
         except Interrupt as interrupt:
@@ -144,9 +144,8 @@ class _Run:
         return self.outcome
 
     def _probe(self) -> None:
-        """Measure what the baseline's steps cost, behind the first part."""
+        """Measure what the baseline's steps cost."""
         arm = self.ready.arms[0]
-        self.progress.line("probing what a step of the baseline costs")
         found = probe_baseline(
             arm.target.base_url,
             self.folder,
@@ -156,6 +155,7 @@ class _Run:
             log=None,
             loads=loads_of(self.ready.sweep),
             configs=[one.speculative_config for one in self.config.arms],
+            seats=None,
             seconds=self.deadline - time.monotonic(),
             tell=lambda what, done, whole: self.progress.count(done, whole, what),
         )
@@ -166,6 +166,9 @@ class _Run:
         """Do one step. Returns whether the evidence is enough now."""
         if step.kind is Kind.SCORE:
             self._score()
+            return False
+        if step.kind is Kind.PROBE:
+            self._probe()
             return False
         self._segment(step.look)
         self._judge_client()
@@ -317,7 +320,8 @@ class _Run:
         arms = self.ready.arms
         try:
             check_scores(self.ready.engine)
-            outputs = {arm.name: self._outputs(arm) for arm in arms}
+            checked = checked_arms(self.arms)
+            outputs = {arm.name: self._outputs(arm) for arm in arms if arm.name in checked}
             limit = within_context(self.config.service.output_check_tokens, arms[0].target)
             most = self.config.verdict.output_check_prompts
             scores.by_arm = score_all(
