@@ -213,7 +213,8 @@ class UnitCase:
         assert self.state() == "active"
         assert listening(self.port)
         assert "--speculative-config" not in self.argv()
-        assert self.left() == []
+        left = self.left()
+        assert not left, left
         if self.before:
             now = self.facts()
             differs = {
