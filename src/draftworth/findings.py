@@ -5,8 +5,9 @@ A finding never hides in a number: it is stored in the record, printed and shown
 these change a verdict:
 
 - `foreign_requests` (in any arm but those that only measure), `client_saturated` (in the baseline or that variant),
-  `speculation_off`, `prefix_cache_warmer` and `synthetic_acceptance` (in that variant) and `baseline_speculates` take *faster* and
-  *slower* back to *inconclusive* (`verdicts.weaken`): something else was measured than what would be claimed.
+  `speculation_off`, `prefix_cache_warmer` and `synthetic_acceptance` (in that variant) and `baseline_speculates` take
+  *faster* and *slower* back to *inconclusive* (`verdicts.weaken`): something else was measured than what would be
+  claimed.
 - `output_suspect` and `output_unchecked` take *faster* back to *inconclusive*, unless the check was switched off.
 """
 

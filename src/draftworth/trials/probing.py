@@ -21,6 +21,8 @@ COSTS = "costs.json"
 BUDGET_S = 45.0
 _LEAST_S = 10.0
 _REPEATS = 4
+_BLOCK = 128
+"""Tokens of a block of vLLM's KV cache on a CPU; blocks on GPUs divide it."""
 _MOST = 64
 """Most streams at a time: the service that is probed may be in use, and more say little that is new."""
 _SEATS = re.compile(r"--(?:max[-_]num[-_]seqs|max[-_]running[-_]requests|parallel)(?:=(\d+))?")
@@ -66,7 +68,9 @@ def probe_baseline(
     if seconds < _LEAST_S:
         return _not("there was no time left for it")
     contexts = [(row.prompt_tokens or 0) + (row.tokens or 0) // 2 for row in rows if row.ok]
-    context = max(16, sum(contexts) // len(contexts)) if contexts else 256
+    mean = sum(contexts) / len(contexts) if contexts else _BLOCK
+    # A cached prefix is one of whole blocks: of another length no prefix could be timed.
+    context = max(1, round(mean / _BLOCK)) * _BLOCK
     options = Options(
         concurrency=sizes_of(loads, configs, seats=seats),
         contexts=(context,),
