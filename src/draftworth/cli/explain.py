@@ -4,10 +4,11 @@ import json
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from draftworth.cli.settings import arm_configs
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def explain(
         folder,
         None if costs is None else load_costs(costs),
         [one if one.is_dir() else find_trial(str(one)) for one in with_trials or ()],
-        speculation=_configs(speculation or ()),
+        speculation=arm_configs(speculation or ()),
         drafter_ms=_drafters(drafter_ms or ()),
     )
     with suppress(OSError):  # a trial kept on a read-only disk can still be explained
@@ -77,20 +78,6 @@ def _folder(name: str) -> Path:
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
 
     return Path(name) if Path(name).is_dir() else find_trial(name)
-
-
-def _configs(texts: "list[str] | tuple[str, ...]") -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        arm, equals, value = text.partition("=")
-        try:
-            config = json.loads(value) if equals else None
-        except ValueError:
-            config = None
-        if not isinstance(config, dict):
-            raise UsageError(f'--speculation: must be like ngram-5={{"method": "ngram", …}}, not {text!r}')
-        found[arm] = config
-    return found
 
 
 def _drafters(texts: "list[str] | tuple[str, ...]") -> "dict[str, Range]":

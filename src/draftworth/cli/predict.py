@@ -21,6 +21,7 @@ from draftworth.cli.settings import (
     TokenizerFile,
     TraceFile,
     Vocabulary,
+    arm_configs,
     check_has_arms,
     chosen_drafter,
     chosen_settings,
@@ -221,16 +222,7 @@ def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str
     from draftworth.reports.predict import check_lines  # noqa: PLC0415 - lazy
     from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
 
-    configs: dict[str, dict[str, object]] = {}
-    for text in speculation:
-        arm, equals, value = text.partition("=")
-        try:
-            config = json.loads(value) if equals else None
-        except ValueError:
-            config = None
-        if not isinstance(config, dict):
-            raise UsageError(f'--speculation: must be like ngram-5={{"method": "ngram", …}}, not {text!r}')
-        configs[arm] = config
+    configs = arm_configs(speculation)
     folders = [trial if trial.is_dir() else find_trial(str(trial)) for trial in trials]
     checked = check_trials(folders, None if costs is None else load_costs(costs), configs)
     with suppress(BrokenPipeError):

@@ -1,12 +1,13 @@
 """What verbs over a trace share: their options, which drafter, which settings, and how far a replay is."""
 
+import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -69,6 +70,25 @@ def chosen_settings(
         flags = (("--k", k), ("--min", shortest), ("--max", longest), *(("--set", text) for text in more))
         typed = " ".join(f"{flag} {text}" for flag, text in flags if text is not None)
         raise UsageError(f"{typed}: {error}" if typed else str(error)) from None
+
+
+def arm_configs(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return what arms were started with, from `--speculation ARM=JSON`.
+
+    Raises:
+        UsageError: a text is none.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        arm, equals, value = text.partition("=")
+        try:
+            config = json.loads(value) if equals else None
+        except ValueError:
+            config = None
+        if not isinstance(config, dict):
+            raise UsageError(f'--speculation: must be like ngram-5={{"method": "ngram", …}}, not {text!r}')
+        found[arm] = config
+    return found
 
 
 def check_has_arms(trace: "Trace") -> None:
