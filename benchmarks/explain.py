@@ -4,11 +4,14 @@ Reads benchmarks/data/prediction/<run>/ as prediction.py does: each trial is exp
 engine modes of all its trials; arms that a mode was fitted to are left out, since they have no rest by construction.
 
     python -m benchmarks.explain [RUN …]
+
+Without a RUN it writes docs/explain.md's tables, and the cause that README.md quotes of h200-smollm2-a/all-4.
 """
 
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from draftworth.explain.whole import explain_trial
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "prediction"
 PAGE = ROOT / "docs" / "explain.md"
+QUOTE = "<!-- cause: by benchmarks/explain.py -->", "<!-- end of cause -->"
 ASSIGNED, NARROW = 0.9, 0.1
 """The goals: so much of the difference has a cause, and the rest's interval is at most so wide beside it."""
 BEGIN, END = "<!-- shares: by benchmarks/explain.py -->", "<!-- end of shares -->"
@@ -65,6 +69,19 @@ def _row(run: str, one: Account) -> str:
     return f"| {run} | {one.arm} | {one.concurrency} | {tpot} | {' | '.join(told)} | {share} |"
 
 
+def quoted(run: str, arm: str, concurrency: int) -> list[str]:
+    """Return an arm's cause as a quotation in Markdown."""
+    one = next(each for each in accounts(DATA / run) if (each.arm, each.concurrency) == (arm, concurrency))
+    return textwrap.wrap(one.main_cause, 120, initial_indent="> ", subsequent_indent="> ")
+
+
+def write_between(page: Path, marks: tuple[str, str], lines: Sequence[str]) -> None:
+    """Replace what stands between two marks of a page."""
+    begin, end = marks
+    before, rest = page.read_text(encoding="utf-8").split(begin, 1)
+    page.write_text(f"{before}{begin}\n{chr(10).join(lines)}\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Explain the kept trials and write the table into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -75,9 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines = table(found)
     print("\n".join(lines))
     if not args.runs:
-        page = PAGE.read_text(encoding="utf-8")
-        before, rest = page.split(BEGIN, 1)
-        PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(lines)}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+        write_between(PAGE, (BEGIN, END), lines)
+        write_between(ROOT / "README.md", QUOTE, quoted("h200-smollm2-a", "ngram-5", 4))
         kept = {
             name: [one.model_dump(mode="json", exclude={"changes"}) for one in some] for name, some in found.items()
         }

@@ -197,6 +197,22 @@ def test_an_arm_that_nobody_says_the_configuration_of_gives_no_mode(tmp_path: Pa
     assert told[0] == "null: the trial does not say what it was started with (speculative_config of the arm)"
 
 
+def test_an_arm_that_shares_no_prompt_with_its_baseline_gives_no_mode(tmp_path: Path) -> None:
+    arms = {
+        "baseline": (None, counts(9, 9, None, None), 10.0),
+        "null": (NULL, counts(9, 9, 0, 0), 13.0),
+        "synthetic": (SYNTHETIC, counts(100, 150, 100, 500), 12.0),
+    }
+    folder = trial(tmp_path, arms)
+    rows = pq.read_table(folder / "requests.parquet").to_pylist()
+    for row in rows:
+        row["prompt_id"] += row["arm"]
+    pq.write_table(pa.Table.from_pylist(rows), folder / "requests.parquet")
+    told: list[str] = []
+    assert modes_from_trial(folder, [point(1, 6, 20.0)], explain=told)[0] == []
+    assert told[0] == "null: it and its baseline answered no prompt in common"
+
+
 def test_several_at_a_time_share_a_step(tmp_path: Path) -> None:
     # Two requests, each drafting 5 in half of its steps: a quarter of the steps carries 2 tokens, half 7, a quarter 12.
     # T(2) = 10, T(7) = 13, T(12) = 20; M0 = 3, M1 = 5: 14 + 3/4 + 15/4 = 18.5 ms a step. T at the mean of a drafting

@@ -16,7 +16,10 @@ RESAMPLES = 2000
 
 
 def interval(arm: Sums, base: Sums, scale: float, *, less: float = 1.0) -> tuple[float, float]:
-    """Return the interval of scale x TPOT(arm) - less x TPOT(baseline), over prompts both answered."""
+    """Return the 95 % interval of scale x TPOT(arm) - less x TPOT(baseline) in ms, over prompts both answered.
+
+    Of several starts it holds what each pair of them shows. There must be a prompt that both answered.
+    """
     shared = shared_prompts(arm, base)
     found: list[float] = []
     if max(len(arm.starts), len(base.starts)) > 1:
@@ -33,8 +36,8 @@ def interval(arm: Sums, base: Sums, scale: float, *, less: float = 1.0) -> tuple
 
 
 def shared_prompts(arm: Sums, base: Sums) -> list[str]:
-    """Return the prompts that both answered; all of the arm's where they share none."""
-    return [name for name in arm.prompts if name in base.prompts] or list(arm.prompts)
+    """Return the prompts that both answered."""
+    return [name for name in arm.prompts if name in base.prompts]
 
 
 def own_step(place: Place, points: Sequence[StepCost]) -> StepCost:

@@ -86,7 +86,10 @@ def modes_from_trial(
     modes = [
         _beyond(record.id, place, base[batch, label], kind="plain")
         for (name, batch, label), place in places.items()
-        if name != baseline and _synchronous(place) and (batch, label) in base
+        if name != baseline
+        and _synchronous(place)
+        and (batch, label) in base
+        and shared_prompts(place.sums, base[batch, label].sums)
     ]
     for drafting in (False, True):  # the null-draft arms first: M1 needs M0
         for (name, batch, label), place in places.items():
@@ -98,6 +101,8 @@ def modes_from_trial(
             plain = base.get((batch, label))
             if plain is None:
                 told.append(f"{name}: its baseline was not measured at the same point")
+            elif not shared_prompts(place.sums, plain.sums):
+                told.append(f"{name}: it and its baseline answered no prompt in common")
             elif drafting:
                 shared = prefill_share(plain, plain.sums.tpot, points)[0]
                 more = [*modes, *known_modes]

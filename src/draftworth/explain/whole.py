@@ -153,16 +153,15 @@ def _accounts(
         except UsageError as error:
             left_out.append(f"{where}: {error}")
             continue
-        _compare_base(plain, model, where, left_out)
+        _compare_base(one, plain, model, left_out, where=where)
         found.append(one)
     return found
 
 
-def _compare_base(plain: Load, model: FittedModel, where: str, left_out: list[str]) -> None:
+def _compare_base(one: Account, plain: Load, model: FittedModel, left_out: list[str], *, where: str) -> None:
     """Say where the points' own T is another than this trial's baseline: other text, another load, another day."""
-    place = plain.place
-    told = model.base([1] * place.batch, place.context).ms
-    own = place.sums.tpot
+    told = model.base([1] * plain.place.batch, plain.place.context).ms
+    own = one.baseline_step_ms
     if abs(own / told - 1) > _APART:
         left_out.append(
             f"{where}: this trial's baseline took {own:.2f} ms a step and the points say {told:.2f}: what verification "

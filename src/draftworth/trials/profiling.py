@@ -2,8 +2,8 @@
 
 The profiler has to be configured when the server starts and slows what it watches, so the baseline and the first
 variant get a start of their own for it, whose times are compared with nothing else. Traces are read once the service is
-back: that takes up to minutes of a processor. Source: vLLM's `--profiler-config`
-and its `/start_profile` and `/stop_profile` (0.25 and 0.32).
+back: that takes up to minutes of a processor. Source: vLLM's `--profiler-config` and its `/start_profile` and
+`/stop_profile` (0.25 and 0.32).
 """
 
 import contextlib
