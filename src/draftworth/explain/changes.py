@@ -62,7 +62,8 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
         drafter: whose settings were predicted; None where none could be.
         predicted: settings at the account's load.
     """
-    found = list(_settings(drafter, predicted)) if drafter and predicted else []
+    measured = account.baseline_ms / account.arm_ms
+    found = list(_settings(drafter, predicted, measured)) if drafter and predicted else []
     even = account.break_even
     if account.difference.value > 0 and even.length is not None and even.measured_length is not None:
         reach = (
@@ -109,14 +110,28 @@ def _unmeasured(mode: Part) -> str:
     )
 
 
-def _settings(drafter: str, predicted: Sequence[Predicted]) -> list[Change]:
+def _settings(drafter: str, predicted: Sequence[Predicted], measured: float) -> list[Change]:
+    """Return settings that are predicted to pay, and more than the arm was measured to.
+
+    Args:
+        drafter: whose they are.
+        predicted: settings at the arm's load.
+        measured: speed-up of the arm.
+    """
     chosen = by_name(drafter)
     best = sorted(predicted, key=lambda one: -one.speed_up.value)
     paying = [one for one in best if one.speed_up.value > 1 + MARGIN]
     if not paying:
         return [Change(text=f"Of {len(predicted)} settings of {drafter}: {verdict(predicted)}")]
+    better = [one for one in paying if one.speed_up.value > measured]
+    if not better:
+        top = paying[0]
+        text = (
+            f"None of {len(predicted)} settings of {drafter} is predicted to beat the {measured:.2f} that was measured"
+        )
+        return [Change(text=f"{text}: the best, {describe(top)}, {top.speed_up.value:.2f} times as fast.")]
     kept: list[Predicted] = []
-    for one in paying:
+    for one in better:
         if len(kept) < _MOST and all(one.k != other.k for other in kept):
             kept.append(one)
     return [
