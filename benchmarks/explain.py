@@ -20,6 +20,8 @@ import numpy as np
 from draftworth.costs.file import load_costs
 from draftworth.explain.base import Account
 from draftworth.explain.whole import explain_trial
+from draftworth.predict.trialcosts import costs_of
+from draftworth.trials.record import read
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "prediction"
@@ -31,11 +33,20 @@ BEGIN, END = "<!-- shares: by benchmarks/explain.py -->", "<!-- end of shares --
 
 
 def accounts(run: Path) -> list[Account]:
-    """Return the accounts of a run's variants, those of arms that only measure left out."""
+    """Return the accounts of a run's variants; arms that only measure are left out, where they do not stand for others.
+
+    Where a run has trials whose names begin with `fit-`, these alone tell modes, and the synthetic arms of the others
+    are explained.
+    """
     trials = sorted(path.parent for path in run.glob("*/trial.json"))
     costs = load_costs(run / "costs-baseline.json")
-    found = [explain_trial(one, costs, [other for other in trials if other != one]) for one in trials]
-    return [one for each in found for one in each.accounts if not one.diagnostic]
+    fits = [one for one in trials if one.name.startswith("fit-")]
+    if fits:
+        costs = costs_of(fits, [read(one) for one in fits], costs, [])[0]
+        each = [explain_trial(one, costs, []) for one in trials if one not in fits]
+        return [one for found in each for one in found.accounts]
+    each = [explain_trial(one, costs, [other for other in trials if other != one]) for one in trials]
+    return [one for found in each for one in found.accounts if not one.diagnostic]
 
 
 def table(found: dict[str, list[Account]]) -> list[str]:

@@ -82,6 +82,7 @@ class Code(StrEnum):
     NOT_PROBED = "not_probed"
     NOT_PROFILED = "not_profiled"
     DIAGNOSTIC_FAILED = "diagnostic_failed"
+    DRAFTS_REMEMBERED = "drafts_remembered"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -243,6 +244,13 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
         (
             "the server had more of the prompts in its prefix cache in one arm, or at one point, which makes it look "
             "faster; repeat with a fresh server in each arm, or with more prompts and one repeat"
+        ),
+    ),
+    Code.DRAFTS_REMEMBERED: (
+        "warning",
+        (
+            "it drafts the whole answer again, which new prompts would not give it: measure one load a trial with "
+            "workload.repeats = 1, on a server that has just started, unless your users repeat themselves like this"
         ),
     ),
     Code.PROMPTS_RANDOM: (

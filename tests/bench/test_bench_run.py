@@ -546,3 +546,21 @@ def test_the_model_is_chosen_by_name() -> None:
         match="the model 'llama3-70b' is not served; the server has: llama-3-70b, llama-3-8b, mistral-7b",
     ):
         probes.choose_model(names, "llama3-70b")
+
+
+def test_each_request_has_a_seed_of_its_own_and_the_same_in_every_arm() -> None:
+    def seeds(seed: int, prompts: Sequence[Prompt] = PROMPTS) -> list[int]:
+        with serving(QUICK) as server:
+            target, sampling = Target(server.base_url, "fake/model-1b"), Sampling(4, temperature=0.9, seed=seed)
+            run.measure_sync(target, prompts, sampling, arm="v", block=1, repeats=3, warmup=0)
+            return [body["seed"] for _, body in server.requests]
+
+    first = seeds(7)
+    assert len(set(first)) == len(first) == 12
+    assert first == seeds(7)
+    assert not set(first) & set(seeds(8))
+    assert all(0 <= one < 2**31 for one in first)  # what every engine takes
+    # In whatever part of a trial a prompt is sent.
+    assert seeds(7, PROMPTS[2:]) == [first[at] for at in (2, 3, 6, 7, 10, 11)]
+    talk = (Prompt("t", "c", PROMPTS[0].messages, turns=(Turn("and?"), Turn("so?"))),)
+    assert len(set(seeds(7, talk))) == 9

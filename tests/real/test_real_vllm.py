@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.fakes.delay_proxy import delayed
 from tests.helpers import free_port, listening, original, pids_with, wait_for
 from tests.real.private_systemd import PrivateSystemd
 from tests.real.unit_case import UnitCase
+from tests.traces.test_traces_proxy_verb import proxy_process
 from tests.trials.conftest import NGRAM, Case
 
 from draftworth.bench.base import RequestRow, ScoredOutput, Target
@@ -297,3 +299,46 @@ def test_prompts_are_filled_up_by_the_servers_own_count_of_tokens(real: Real, se
     for point in (one for one in result.json["points"] if one["category"] is None):
         # The chat template adds a few tokens of its own.
         assert point["prompt_tokens"] == pytest.approx(point["context_tokens"], abs=60)
+
+
+def test_a_trace_holds_the_ids_the_server_itself_tells_whether_sent_or_passed_on(real: Real, served: str) -> None:
+    sent, passed = real.folder / "sent.parquet", real.folder / "passed.parquet"
+    work = ("--limit", "6", "--max-tokens", "24", "--concurrency", "2", "--json")
+    told = real.cli("trace", "record", served, "--out", str(sent), *work)
+    assert told.code == 0, told.err
+    questions = [f"Write the word {word} ten times." for word in ("river", "stone", "cloud", "field")]
+    asked: dict[tuple[int, ...], list[int]] = {}
+    with proxy_process(served, passed, ask_ids=True) as proxy:
+        for at, question in enumerate(questions):
+            body: dict[str, Any] = {"model": "smol", "messages": [{"role": "user", "content": question}]}
+            body |= {"max_tokens": 24, "temperature": 0}
+            direct = _chat(served, body | {"return_token_ids": True})
+            asked[tuple(direct["prompt_token_ids"])] = direct["choices"][0]["token_ids"]
+            through = _chat(proxy.url, body, stream=bool(at % 2))
+            if not at % 2:
+                assert through["choices"][0]["message"] == direct["choices"][0]["message"]
+        proxy.process.send_signal(signal.SIGINT)
+        code, out = proxy.ended()
+    assert code == 0, proxy.err
+    assert json.loads(out)["rows"] == len(questions)
+    found = pq.read_table(passed).to_pydict()
+    rows = zip(found["prompt_token_ids"], found["output_token_ids"], strict=True)
+    assert {tuple(prompt): output for prompt, output in rows} == asked
+    replayed = real.cli("replay", str(sent), "--drafter", "vllm-ngram-v1", "--k", "1,3", "--json")
+    assert replayed.code == 0, replayed.err
+    outputs = pq.read_table(sent).column("output_token_ids").to_pylist()
+    assert len(outputs) == told.json["rows"] == 6
+    for one in replayed.json["settings"]:
+        # The first token of an answer comes from its prefill: every other one from a step, drafted or not.
+        assert one["steps"] + one["accepted"] == sum(len(output) - 1 for output in outputs)
+
+
+def _chat(url: str, body: Mapping[str, Any], *, stream: bool = False) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"{url}/v1/chat/completions",
+        data=json.dumps({**body, "stream": stream}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        text = answer.read()
+    return {} if stream else dict(json.loads(text))

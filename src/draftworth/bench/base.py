@@ -57,7 +57,7 @@ class Sampling:
     Attributes:
         max_tokens: most tokens an answer may have.
         temperature: 0 is greedy.
-        seed: the sampling seed sent with each request.
+        seed: the sampling seed sent with a request; of a run, what each request's is made of (`run.seed_of`).
         ignore_eos: keep generating past the end token (vLLM's extension); changes what is measured.
     """
 

@@ -55,7 +55,7 @@ class WorkloadConfig(Strict):
     temperature: Annotated[float, Field(ge=0.0, le=2.0)] = 0.0
     """Sampling temperature; 0 is greedy."""
     seed: int = 0
-    """The sampling seed sent with every request, and the seed of the arrival times of an open loop."""
+    """What each request's sampling seed is made of, with its prompt; and the seed of an open loop's arrival times."""
     ignore_eos: bool = False
     """Generate on past the end token. Changes what is measured, and is remarked on."""
     concurrency: Annotated[

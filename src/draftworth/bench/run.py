@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -92,7 +93,7 @@ async def measure(
     Args:
         target: the server.
         prompts: what to send, in this order.
-        sampling: how answers are generated.
+        sampling: how answers are generated; `seed_of` makes each request's seed of its seed.
         arm: the arm's name, kept in every row.
         block: the block's number, kept in every row.
         start: the start's number, kept in every row.
@@ -146,6 +147,20 @@ async def measure(
         return Measured(rows=rows, client=monitor.health(None if times is None else late))
 
 
+def seed_of(seed: int, prompt_id: str, repeat: int) -> int:
+    """Return the sampling seed of one request, below 2**31: the same in every arm, another for each prompt and repeat.
+
+    Engines draw from a request's seed alone. With one seed for all, requests at temperature > 0 share their random
+    numbers: repeats of a prompt are one answer, and where text hardly tells what comes next all answers are alike.
+
+    Args:
+        seed: the workload's.
+        prompt_id: the prompt's, with its turn.
+        repeat: which time the list is sent, from 0.
+    """
+    return zlib.crc32(f"{seed}/{prompt_id}/{repeat}".encode()) >> 1
+
+
 def _arrivals(load: Load, prompts: Sequence[Prompt], repeats: int) -> list[float] | None:
     """Return when each conversation is due, in seconds from the first moment; None in a closed loop."""
     if isinstance(load, Open):
@@ -192,7 +207,7 @@ class _Run:
                 client,
                 self.target,
                 asked,
-                self.sampling,
+                replace(self.sampling, seed=seed_of(self.sampling.seed, asked.id, repeat)),
                 arm=self.arm,
                 block=self.block,
                 repeat=repeat,

@@ -4,10 +4,13 @@ Where requests share what was learned (suffix), what an arm drafts depends on wh
 known: the arm's own rows, in the order in which they were sent, of every point and repeat since its server started. The
 baseline's answers to those prompts are replayed in that order, from an empty state at each start; only those of the
 point that is judged are counted. Warm-up requests are not in the rows and so not in the state either. Where servers ran
-already before a trial, earlier trials of the same server are taken to have met the same state.
+already before a trial, earlier trials of the same server are taken to have met the same state: with the arm's own
+answers, known before this trial. What greedy decoding answered there it is taken to answer again to the same prompt: an
+arm that verifies several tokens a step differs from its baseline in near ties, and not from itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -135,16 +138,30 @@ def _as_sent(trial: Measured, load: Load, earlier: Sequence[Measured]) -> Iterat
     """
     name = load.arm.name
     arm_starts, base_starts = _starts(trial, name), _starts(trial, trial.baseline)
-    before: list[_Stretch] = [
-        (rows, False)
-        for one in earlier
-        for start in _starts(one, name)
-        for rows in _stretches(one, name, start, _starts(one, one.baseline)[0])
-    ]
+    before: list[_Stretch] = []
+    again: dict[tuple[int, ...], Sequence[int]] = {}
+    for one in earlier:
+        own = [row for row in one.sent.get(name, ()) if row.prompt_ids is not None]
+        before += [(list(rows), False) for _, rows in groupby(own, key=lambda row: row.label)]
+        if _greedy(one) is not None and _greedy(one) == _greedy(trial):
+            again |= {tuple(row.prompt_ids or ()): row.ids for row in own}
     for turn in range(max(len(arm_starts), len(base_starts))):
         start, base_start = arm_starts[turn % len(arm_starts)], base_starts[turn % len(base_starts)]
-        own = _stretches(trial, name, start, base_start)
-        yield [*before, *((rows, rows[0].label == load.label) for rows in own)]
+        stretches = _stretches(trial, name, start, base_start)
+        expected = ([_said(row, again) for row in rows] for rows in stretches)
+        yield [*before, *((rows, rows[0].label == load.label) for rows in expected)]
+
+
+def _said(row: Row, again: Mapping[tuple[int, ...], Sequence[int]]) -> Row:
+    """Return an answer as the arm itself gave it before, where it did."""
+    ids = again.get(tuple(row.prompt_ids or ()))
+    return row if ids is None else replace(row, ids=ids)
+
+
+def _greedy(trial: Measured) -> int | None:
+    """Return how long a trial's answers might be, where it decoded greedily; None where it did not."""
+    work = trial.record.config.get("workload") or {}
+    return None if work.get("temperature") else work.get("max_tokens")
 
 
 def _starts(trial: Measured, name: str) -> list[int]:

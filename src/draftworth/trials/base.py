@@ -93,6 +93,8 @@ class Outcome:
         looks: how many were planned.
         complete: how many blocks there were at the last look: rounds that are complete.
         given_up: arms that only measure and were not measured to their end: no part of any comparison.
+        answered: by arm, token ids of prompts that its server is known to have answered before the trial, where its
+            drafter learns from that.
     """
 
     blocks: list[Block] = field(default_factory=list)
@@ -108,3 +110,4 @@ class Outcome:
     looks: int = 1
     complete: int = 0
     given_up: set[str] = field(default_factory=set)
+    answered: dict[str, frozenset[tuple[int, ...]]] = field(default_factory=dict)

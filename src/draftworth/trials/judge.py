@@ -10,6 +10,7 @@ from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
 from draftworth.trials.diagnostics import candidates, is_diagnostic
 from draftworth.trials.record import ArmComparison
 from draftworth.trials.remarks import ArmInfo, about_arm, baseline_speculates, confounded, facts_of, warmer
+from draftworth.trials.remembered import remembered
 from draftworth.trials.unlike import not_compared, other_engines
 from draftworth.verdicts.base import CategoryComparison, OutputCheck
 from draftworth.verdicts.compare import Compared, compare
@@ -104,6 +105,7 @@ def decided(
     look: int,
     looks: int,
     given_up: frozenset[str] = frozenset(),
+    answered: Mapping[str, frozenset[tuple[int, ...]]] | None = None,
 ) -> bool:
     """Whether the evidence is enough for a verdict on every variant, as the findings so far leave it.
 
@@ -116,6 +118,7 @@ def decided(
         found = compare_arm(blocks, arm, config, variants=len(all_of_them), look=look, looks=looks).comparison
         own = [block for block in blocks if block.arm == arm.name]
         known = [*baseline_speculates(baseline, arms), *about_arm(arm, own), *warmer(arm, baseline, own)]
+        known += remembered(arm, own, (answered or {}).get(arm.name, frozenset())).values()
         if not enough(weaken(found, _concerning(arm, counted, known))):
             return False
     return True
@@ -151,19 +154,20 @@ def judge_all(
             *about_arm(arm, blocks),
             *warmer(arm, baseline, blocks),
         ]
-        findings += [*found.findings, *about]
+        met = remembered(arm, blocks, outcome.answered.get(arm.name, frozenset()))
+        findings += [*found.findings, *about, *met.values()]
         differ = engine.confounders(facts_of(baseline), facts_of(blocks))
         confounders += differ
         findings += confounded(arm, differ, baseline, blocks)
         judged = override(found.comparison, check) if wanted else found.comparison
         known = [*of_all, *about]
         mine = [*counted, *blocks] if only_measures else counted
-        judged = weaken(judged, _concerning(arm, mine, known))
+        judged = weaken(judged, _concerning(arm, mine, [*known, *met.values()]))
         comparisons.append(
             ArmComparison(
                 **judged.model_dump(),
                 arm=arm.name,
-                categories=tuple(weaken(one, _of_group(one, arm, mine, known)) for one in found.categories),
+                categories=tuple(weaken(one, _of_group(one, arm, mine, known, met)) for one in found.categories),
                 output_check=check,
                 drift=found.drift,
             )
@@ -194,10 +198,25 @@ def _concerning(arm: ArmInfo, blocks: Sequence[Block], known: Sequence[Finding],
 
 
 def _of_group(
-    group: CategoryComparison, arm: ArmInfo, blocks: Sequence[Block], known: Sequence[Finding]
+    group: CategoryComparison,
+    arm: ArmInfo,
+    blocks: Sequence[Block],
+    known: Sequence[Finding],
+    met: Mapping[str, Finding],
 ) -> list[Finding]:
-    """Return the findings that concern a group; a category is measured at every point."""
-    return _concerning(arm, blocks, known, group.category if group.kind == "point" else "")
+    """Return the findings that concern a group; a category is measured at every point.
+
+    Args:
+        group: a category, or a point.
+        arm: the variant.
+        blocks: whose remarks count.
+        known: what was found besides, at whatever point.
+        met: what concerns single points, by label.
+    """
+    if group.kind != "point":
+        return _concerning(arm, blocks, [*known, *met.values()])
+    here = [met[group.category]] if group.category in met else []
+    return _concerning(arm, blocks, [*known, *here], group.category)
 
 
 def _check(

@@ -1,0 +1,80 @@
+"""Whether a drafter that learns from other requests' answers was asked the same prompts before. Pure.
+
+Such a drafter finds the whole answer again and drafts it to its end: measured on a CPU, vLLM's suffix decoding was 9 %
+faster on prompts that its server had not seen, and 3.3 times as fast on prompts that it had answered before
+(benchmarks/data/prediction/cpu-smollm2-b). Traffic that repeats itself is another matter; a benchmark's repeats are not
+it.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from draftworth.findings import Code, Finding, find
+from draftworth.trials.base import Block
+from draftworth.trials.remarks import ArmInfo
+
+_TOLD = 0.05
+"""Share of a load's requests that were answered before from which on it is told."""
+_LLAMACPP = ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+
+Prompts = AbstractSet[tuple[int, ...]]
+"""Token ids of prompts."""
+
+
+def learns(config: Mapping[str, Any] | None, args: Sequence[str], engine: str) -> str | None:
+    """Return the name of an arm's drafter where it drafts from answers to other requests; None where it does not.
+
+    Source: vLLM's `suffix_decoding_max_cached_requests` (0 leaves only each request's own tree), SGLang's NGRAM, whose
+    trie is one for all requests, and llama.cpp's n-gram maps, pools and caches, which outlive a request.
+
+    Args:
+        config: the arm's speculative configuration.
+        args: its further arguments.
+        engine: what serves it.
+    """
+    if engine == "vllm":
+        of_others = (config or {}).get("suffix_decoding_max_cached_requests", 1)
+        return "suffix decoding" if (config or {}).get("method") == "suffix" and of_others != 0 else None
+    flag, names = {"sglang": ("--speculative-algorithm", ("NGRAM",)), "llamacpp": ("--spec-type", _LLAMACPP)}.get(
+        engine, ("", ())
+    )
+    words = [word for one in args for word in one.partition("=")[::2] if word]
+    given = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == flag), "")
+    return next((f"{name} drafting" for name in names if name in given.split(",")), None)
+
+
+def remembered(arm: ArmInfo, blocks: Sequence[Block], before: Prompts = frozenset()) -> dict[str, Finding]:
+    """Return a finding for each load at which a drafter had met the prompts before, by the load's label.
+
+    Args:
+        arm: the variant.
+        blocks: its own, in the order in which they were measured.
+        before: prompts that its server had answered before the trial.
+    """
+    args = arm.declared.get("args") or ()
+    what = learns(arm.config, args, arm.engine)
+    if what is None:
+        return {}
+    sent: dict[str, int] = {}
+    again: dict[str, int] = {}
+    for start in dict.fromkeys(block.start for block in blocks):
+        met: set[str] = set()
+        for block in (one for one in blocks if one.start == start):
+            for window in block.windows:
+                label = window.point.label
+                for row in sorted(window.rows, key=lambda one: one.started_unix):
+                    known = row.prompt_id in met or tuple(row.prompt_token_ids) in before
+                    sent[label] = sent.get(label, 0) + 1
+                    again[label] = again.get(label, 0) + known
+                    met.add(row.prompt_id)
+    return {
+        label: find(
+            Code.DRAFTS_REMEMBERED,
+            f"{arm.name}{f' at {label}' if label else ''}: {what} learns from every answer, and its server had "
+            f"answered {again[label]} of the {count} prompts before",
+            arm=arm.name,
+        )
+        for label, count in sent.items()
+        if again[label] > _TOLD * count
+    }

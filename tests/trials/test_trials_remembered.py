@@ -1,0 +1,102 @@
+"""A drafter that learns from answers, asked the same prompts again: told, and no verdict rests on it."""
+
+from typing import Any
+
+import pytest
+from tests.trials.test_trials_outcome import config_of, row
+
+from draftworth.bench.base import Closed
+from draftworth.bench.points import Point
+from draftworth.bench.window import Window
+from draftworth.engines.vllm import VLLM
+from draftworth.findings import Code
+from draftworth.trials.base import Block, Outcome
+from draftworth.trials.judge import arms_of, judge_all
+from draftworth.trials.remarks import ArmInfo
+from draftworth.trials.remembered import learns, remembered
+
+SUFFIX = {"method": "suffix", "num_speculative_tokens": 8}
+ONE, FOUR = (Point(Closed(at_once), 128, label=f"{at_once} at a time") for at_once in (1, 4))
+
+
+def suffix(config: dict[str, Any] = SUFFIX) -> ArmInfo:
+    return ArmInfo("suffix", config=config, speculates=True)
+
+
+def block(arm: str, windows: list[tuple[Point, str, float]], *, start: int = 1, number: int = 1) -> Block:
+    """One start's answers: point, prompts and TPOT of each window."""
+    made = [
+        Window(
+            arm,
+            point,
+            [row(arm, prompt, tpot, point=point.label, started_unix=at) for at, prompt in enumerate(prompts)],
+        )
+        for point, prompts, tpot in windows
+    ]
+    return Block(arm, number, start, windows=made)
+
+
+@pytest.mark.parametrize(
+    ("config", "args", "engine", "name"),
+    [
+        (SUFFIX, (), "vllm", "suffix decoding"),
+        ({**SUFFIX, "suffix_decoding_max_cached_requests": 0}, (), "vllm", None),  # each request's own tree alone
+        ({"method": "ngram", "num_speculative_tokens": 3}, (), "vllm", None),
+        (None, ("--speculative-algorithm", "NGRAM"), "sglang", "NGRAM drafting"),
+        (None, ("--speculative-algorithm=NGRAM",), "sglang", "NGRAM drafting"),
+        (None, ("--speculative-algorithm", "EAGLE3"), "sglang", None),
+        (None, ("--spec-type", "draft-mtp,ngram-mod"), "llamacpp", "ngram-mod drafting"),
+        (None, ("--spec-type", "ngram-simple"), "llamacpp", None),
+    ],
+)
+def test_which_drafters_learn_from_other_answers(
+    config: dict[str, Any] | None, args: tuple[str, ...], engine: str, name: str | None
+) -> None:
+    assert learns(config, args, engine) == name
+
+
+def test_repeats_within_a_start_are_counted_and_another_start_is_new() -> None:
+    twice = block("suffix", [(ONE, "abcabc", 1.0)])
+    assert "answered 3 of the 6 prompts" in remembered(suffix(), [twice])[ONE.label].message
+    again = block("suffix", [(ONE, "abc", 1.0)], start=2, number=2)
+    assert remembered(suffix(), [block("suffix", [(ONE, "abc", 1.0)]), again]) == {}
+    assert remembered(suffix({"method": "ngram"}), [twice]) == {}
+
+
+def test_a_later_load_of_the_same_start_is_told_and_the_first_is_not() -> None:
+    sweep = block("suffix", [(ONE, "abcd", 1.0), (FOUR, "abcd", 1.0)])
+    found = remembered(suffix(), [sweep])
+    assert list(found) == [FOUR.label]
+    assert found[FOUR.label].code is Code.DRAFTS_REMEMBERED
+
+
+def test_prompts_that_the_server_answered_before_the_trial_count() -> None:
+    met = Window("suffix", ONE, [row("suffix", name, 1.0, prompt_token_ids=[at]) for at, name in enumerate("abcd")])
+    assert remembered(suffix(), [Block("suffix", 1, windows=[met])], frozenset({(0,), (2,)}))
+    assert not remembered(suffix(), [Block("suffix", 1, windows=[met])], frozenset({(7,)}))
+
+
+def test_a_gain_from_remembered_answers_is_no_verdict_but_the_fresh_loads_is() -> None:
+    prompts = "abcdefghijkl"
+    config = config_of("suffix", restart_sd_baseline=0.0, restart_sd_variant=0.0)
+    arms = [arms_of(config, {"baseline": (), "suffix": ()})[0], suffix()]
+
+    def judged(points: list[Point]) -> Any:
+        outcome = Outcome(
+            blocks=[
+                block("baseline", [(point, prompts, 10.0) for point in points]),
+                block("suffix", [(point, prompts, 5.0) for point in points], number=2),
+            ]
+        )
+        return judge_all(outcome, arms, config, VLLM())
+
+    (once,), _, _ = judged([ONE])
+    assert once.verdict == "faster"
+    (swept,), _, findings = judged([ONE, FOUR])
+    assert swept.verdict == "inconclusive"
+    assert "met these prompts' answers before" in swept.reason
+    assert {one.category: str(one.verdict) for one in swept.categories if one.kind == "point"} == {
+        ONE.label: "faster",
+        FOUR.label: "inconclusive",
+    }
+    assert [one.code for one in findings].count(Code.DRAFTS_REMEMBERED) == 1
