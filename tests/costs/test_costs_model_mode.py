@@ -222,3 +222,21 @@ def test_a_draft_model_takes_nothing_of_n_gram() -> None:
     with pytest.raises(UsageError, match="nothing is known of what eagle3 adds"):
         fitted.speculating([4], 384, method="eagle3", runner="V1")
     assert not fitted.knows(("suffix", "V2"))
+
+
+def test_an_idle_step_is_that_of_the_same_k_where_it_was_measured() -> None:
+    """A null draft of k = 5 runs padded to six rows a request, one of k = 3 to four."""
+    points = tuple(
+        StepCost(batch=batch, tokens=1, context=256, ms=4.0, low=3.9, high=4.1, repeats=3, how="concurrency")
+        for batch in (1, 2, 4, 8)
+    )
+    modes = tuple(mode(4, 1, ms, 4.0).model_copy(update={"asked": asked}) for asked, ms in ((4, 2.0), (6, 3.0)))
+    model = FittedModel(Costs(created="", engine="vllm", points=points, modes=modes))
+
+    def idle(k: int) -> float:
+        shares = np.zeros(k + 1)
+        shares[0] = 1.0
+        return model.expected(shares, 4, 256, method=("ngram", "V1")).ms - 4.0
+
+    assert (idle(3), idle(5)) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert idle(8) == pytest.approx(2.5)  # of neither: both

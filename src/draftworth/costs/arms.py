@@ -160,6 +160,7 @@ def _beyond(trial: str, place: Place, plain: Place, *, kind: Literal["idle", "pl
         runner=place.arm.runner,
         batch=place.batch,
         tokens=1,
+        asked=1 + k if kind == "idle" and (k := _most_drafted(place.speculation)) else None,
         context=place.context,
         ms=step - base,
         low=min(low, step - base),
@@ -207,6 +208,7 @@ def _drafting(
             if one.kind == "idle"
             and (one.method, one.runner, one.batch) == (place.method, place.arm.runner, place.batch)
         ]
+        found.sort(key=lambda one: one.asked != n)  # one of the same k first
         if not found:
             told.append(
                 f"{name} at {place.batch}: {1 - coverage:.0%} of its requests' steps draft nothing, and no null-draft "

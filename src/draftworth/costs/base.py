@@ -70,6 +70,9 @@ class EngineMode(Frozen):
     batch: int
     tokens: int
     """Tokens of a request that drafts as many as it may: k + 1; 1 for `idle`."""
+    asked: int | None = None
+    """Of `idle`: k + 1 of the arm that measured it. CUDA graphs may run its steps padded to as many rows a request, and
+    padding rows choose experts too (docs/profiles.md). None where it is not told."""
     mean_tokens: float | None = None
     """Mean tokens of a drafting request in the measured steps, where drafts fall short of k; None: `tokens`."""
     context: int | None = None

@@ -203,6 +203,7 @@ def _measured(
     modes: Sequence[EngineMode], batch: int, longest: int, base: Band, *, widen: tuple[float, float] | None = None
 ) -> Band:
     """Return M of a batch and a draft's length, through measured modes; widened where they are of the other kind."""
+    modes = _of_draft(modes, batch, longest)
     flat = np.ones_like(base.ms)
     ms = _at(modes, batch, longest, lambda some: _mean([mode.ms for mode in some])) * flat
     low = _at(modes, batch, longest, lambda some: min(mode.low for mode in some)) * flat
@@ -215,6 +216,12 @@ def _measured(
     low = np.minimum(np.minimum(low, ratio), np.minimum(ms * CARRIED[0], ms))
     high = np.maximum(np.maximum(high, ratio), np.maximum(ms * CARRIED[1], ms))
     return Band(ms, low, high, np.zeros_like(base.measured))
+
+
+def _of_draft(modes: Sequence[EngineMode], batch: int, longest: int) -> Sequence[EngineMode]:
+    """Return modes without the idle ones of other k at this batch, where one of this k is among them."""
+    same = [one for one in modes if one.batch == batch and one.asked == longest]
+    return [one for one in modes if one.batch != batch or one.asked in {None, longest}] if same else modes
 
 
 def _at(modes: Sequence[EngineMode], batch: int, longest: int, value: Callable[[list[EngineMode]], float]) -> float:
