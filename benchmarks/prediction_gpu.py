@@ -63,6 +63,9 @@ WAVES: dict[str, tuple[Server, ...]] = {
     ),
 }
 STREAMS = "1,2,4,8,16,32,48"
+MOMENTS = {1: 2, 2: 8, 4: 16, 8: 24}
+"""SmolLM2's prompts of each of 13 categories (10 to 80 each): a turn is four times as many as are under way, and the
+speed of the host wanders within seconds, so every server has to have its turn at many moments."""
 LOADS = ((1, 12), (2, 24), (4, 48), (8, 64))
 """Of the mixture of experts: concurrency, and how many requests; a trial each, so that counters belong to one load."""
 COVERAGE = 0.5
@@ -114,7 +117,7 @@ def measure_smol(servers: tuple[Server, ...], questions: Path, folder: Path, loa
         probe(servers[0], folder, 40, STREAMS)
     workload: dict[str, object] = {"source": str(questions), "max_tokens": 96, "first_turn_only": True}
     for load in loads:
-        each = {"prompts_per_category": {1: 2, 2: 4, 4: 4}.get(load, 8), "concurrency": load}
+        each: dict[str, object] = {"prompts_per_category": MOMENTS[load], "concurrency": load}
         trial(folder, f"all-{load}", servers, workload | each)
 
 
@@ -150,7 +153,7 @@ def main() -> int:
     parser.add_argument("--questions", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--start-seconds", type=float, default=240)
-    parser.add_argument("--loads", type=int, nargs="+", default=[load for load, _ in LOADS])
+    parser.add_argument("--loads", type=int, nargs="+", choices=sorted(MOMENTS), default=sorted(MOMENTS))
     parser.add_argument("--leave", action="store_true", help="leave the servers running for a later --attach")
     parser.add_argument("--attach", action="store_true", help="take the servers that run already; end them afterwards")
     args = parser.parse_args()
