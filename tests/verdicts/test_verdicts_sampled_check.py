@@ -1,0 +1,114 @@
+"""Sampled answers of two arms: alike, shifted, tampered with, too few."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.trials.test_trials_outcome import row
+
+from draftworth.bench.base import RequestRow
+from draftworth.verdicts.sampled_check import judge_sampled
+
+VOCABULARY = 12
+
+
+def answers(arm: str, seed: int, *, prompts: int = 20, repeats: int = 12, away: float = 0.0) -> list[RequestRow]:
+    """Answers of a little language model, each prompt with its own distribution; a share `away` is of another one."""
+    random = np.random.default_rng(seed)
+    made = []
+    for prompt, repeat in itertools.product(range(prompts), range(repeats)):
+        weights = np.random.default_rng(1000 + prompt).dirichlet(np.full(VOCABULARY, 0.3), size=VOCABULARY)
+        other = random.random() < away
+        token, written = prompt % VOCABULARY, []
+        for _ in range(8):
+            token = int(random.integers(VOCABULARY)) if other else int(random.choice(VOCABULARY, p=weights[token]))
+            written.append(token)
+        made.append(row(arm, f"p{prompt:02}", token_ids=written, repeat=repeat))
+    return made
+
+
+def test_the_distance_is_that_of_a_plain_double_loop() -> None:
+    one, other = answers("baseline", 1, prompts=2, repeats=4), answers("v", 2, prompts=2, repeats=4)
+
+    def common(a: RequestRow, b: RequestRow) -> int:
+        pairs = zip(a.token_ids, b.token_ids, strict=True)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    expected = 0.0
+    for prompt in ("p00", "p01"):
+        mine, theirs = ([r for r in rows if r.prompt_id == prompt] for rows in (one, other))
+        for i, j in itertools.permutations(range(4), 2):
+            four = common(mine[i], mine[j]) + common(theirs[i], theirs[j])
+            expected += (four - common(mine[i], theirs[j]) - common(mine[j], theirs[i])) / (4 * 3)
+    assert judge_sampled(one, other).distance == pytest.approx(expected / 2)
+
+
+def test_arms_that_sample_alike_are_called_different_one_time_in_a_hundred() -> None:
+    found = [
+        judge_sampled(answers("baseline", 2 * n, prompts=6, repeats=6), answers("v", 2 * n + 1, prompts=6, repeats=6))
+        for n in range(120)
+    ]
+    values = np.array([one.p_value for one in found])
+    assert np.mean(values < 0.1) == pytest.approx(0.1, abs=0.08)
+    assert np.mean([one.status == "diverged" for one in found]) <= 0.05
+
+
+def test_a_share_that_is_called_detectable_is_detected() -> None:
+    same = judge_sampled(answers("baseline", 0), answers("v", 1))
+    assert same.status == "same"
+    assert same.detectable is not None
+    assert 0.1 < same.detectable < 0.6
+    assert f"{same.detectable:.0%} of its answers" in same.reason
+    caught = [
+        judge_sampled(answers("baseline", 2 * n), answers("v", 2 * n + 1, away=same.detectable)).status == "diverged"
+        for n in range(1, 21)
+    ]
+    assert np.mean(caught) >= 0.7
+
+
+def test_seeds_in_common_do_not_make_a_difference() -> None:
+    base = answers("baseline", 5)
+    twins = [replace(one, arm="v") for one in base]
+    found = judge_sampled(base, twins)
+    assert (found.status, found.p_value, found.distance) == ("same", 1.0, pytest.approx(0.0))
+    # A variant that is greedy where the baseline samples.
+    greedy = [
+        replace(one, arm="v", token_ids=next(r.token_ids for r in base if r.prompt_id == one.prompt_id)) for one in base
+    ]
+    assert judge_sampled(base, greedy).status == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"repeats": 2}, "raise workload.repeats"),
+        ({"prompts": 1, "repeats": 3}, "too few"),
+    ],
+)
+def test_too_few_answers_say_so(change: dict[str, int], why: str) -> None:
+    found = judge_sampled(answers("baseline", 0, **change), answers("v", 1, **change))
+    assert found.status == "unchecked"
+    assert why in found.reason
+
+
+def test_greedy_answers_are_no_samples() -> None:
+    alike = [replace(one, token_ids=[1, 2, 3]) for one in answers("baseline", 0)]
+    assert "nothing was sampled" in judge_sampled(alike, alike).reason
+    assert judge_sampled([], []).status == "unchecked"
+
+
+def test_several_variants_share_the_level() -> None:
+    base = answers("baseline", 0)
+    shifted = answers("v", 1, away=0.3)
+    alone = judge_sampled(base, shifted)
+    assert alone.p_value is not None
+    many = judge_sampled(base, shifted, arms=10_000)
+    assert many.p_value == alone.p_value
+    assert many.status != "diverged"
+
+
+def test_short_answers_end_where_they_end() -> None:
+    base = [replace(one, token_ids=one.token_ids[:2]) for one in answers("baseline", 3)]
+    other = [replace(one, token_ids=one.token_ids[:3]) for one in answers("v", 4)]
+    assert judge_sampled(base, other).status == "diverged"  # one of them always stops earlier
