@@ -37,6 +37,7 @@ _VERBS = {
     "demo": ("draftworth.cli.demo:demo", "A whole trial on a small real vLLM on this machine's CPU."),
     "doctor": ("draftworth.cli.doctor:doctor", "What is there, and what planned arms will meet, before anything runs."),
     "engine": ("draftworth.cli.engine:app", "Engines to try with: install, list."),
+    "head": ("draftworth.cli.head:app", "Heads and draft models, from their files alone: check."),
     "metrics": ("draftworth.cli.metrics:metrics", "What a server, a saved page or a log tells of speculation."),
     "trace": ("draftworth.cli.trace:app", "Recorded traffic as token ids: record, proxy, import, stats, redact."),
     "replay": ("draftworth.cli.replay:replay", "What a drafter's settings would have had accepted on a trace."),

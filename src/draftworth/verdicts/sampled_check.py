@@ -90,29 +90,24 @@ def judge_sampled(
     # A prompt's signs tell 2 ** (pairs - 1) cases apart: with fewer cases in all than that no p-value is small enough.
     attainable = 2.0 ** -min(1000, pairs - len(groups))
     least = _detectable(null, groups, level) if attainable <= level else None
-    found = {"p_value": p_value, "prompts": len(groups), "pairs": pairs, "distance": distance / len(groups)}
+    found = SampledCheck(
+        status="same", reason="", p_value=p_value, prompts=len(groups), pairs=pairs, distance=distance / len(groups)
+    )
     of_what = f"{pairs} sampled answers of each arm to {len(groups)} prompts"
     if p_value < level:
-        return SampledCheck(
-            status="diverged",
-            reason=f"{of_what} do not come from one distribution (p = {p_value:.2g})",
-            detectable=least,
-            **found,
-        )
+        reason = f"{of_what} do not come from one distribution (p = {p_value:.2g})"
+        return found.model_copy(update={"status": "diverged", "reason": reason, "detectable": least})
     if least is None:
-        return SampledCheck(
-            status="unchecked",
-            reason=f"{of_what} are too few to see even a variant that writes something else altogether: "
-            "raise workload.repeats or the number of prompts",
-            **found,
+        reason = (
+            f"{of_what} are too few to see even a variant that writes something else altogether: raise "
+            "workload.repeats or the number of prompts"
         )
-    return SampledCheck(
-        status="same",
-        reason=f"{of_what} may come from one distribution (p = {p_value:.2g}); a variant that takes "
-        f"{least:.0%} of its answers from elsewhere would have been seen with a chance of {POWER:.0%}",
-        detectable=least,
-        **found,
+        return found.model_copy(update={"status": "unchecked", "reason": reason})
+    reason = (
+        f"{of_what} may come from one distribution (p = {p_value:.2g}); a variant that takes {least:.0%} of its "
+        f"answers from elsewhere would have been seen with a chance of {POWER:.0%}"
     )
+    return found.model_copy(update={"reason": reason, "detectable": least})
 
 
 def _groups(

@@ -1,0 +1,1 @@
+"""Reading checkpoints of many GB in seconds and constant memory: headers, slices, small files."""
