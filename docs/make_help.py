@@ -18,7 +18,8 @@ EXIT_CODES = """\
 | 0 | done; for `trial run`: a verdict of faster, slower or no difference. `demo`: every completed verdict |
 | 1 | usage or input error: a file, a field, a flag, a URL that leads to no such server, a model that is not served |
 | 2 | refused in preflight; nothing was changed. `doctor`: the engine would refuse a planned arm. \
-`head check`: it cannot be served. `service new`: systemd would not take the unit. `host check`: a trial could not be driven there |
+`head check`: it cannot be served. `service new`: systemd would not take the unit. \
+`host check`: a trial could not be driven there |
 | 3 | measured, but inconclusive |
 | 4 | **NOT RESTORED**: the service is not back; the commands that bring it back are printed |
 | 5 | a bug in Draftworth, with a text to report; a service that was touched is put back first |
