@@ -22,9 +22,9 @@ from draftworth.services.base import ProcessId, Running
 from draftworth.trials import only_measuring
 from draftworth.trials.explaining import FAILED, PAGE, explain_and_draw
 from draftworth.trials.judge import arms_of, decided
-from draftworth.trials.plan import Kind, Step
 from draftworth.trials.profiling import kept, read_taken
 from draftworth.trials.record import read
+from draftworth.trials.steps import Kind, Step
 from draftworth.verdicts.base import Verdict
 
 BLOCKS = (("baseline", 1, 1.0), ("ngram", 2, 0.5), ("null-draft", 3, 0.9), ("baseline", 4, 1.0))

@@ -14,9 +14,9 @@ from draftworth.findings import Code
 from draftworth.trials.downtime import Downtime
 from draftworth.trials.measure import measure_block
 from draftworth.trials.pace import Pace
-from draftworth.trials.plan import Kind, Step
 from draftworth.trials.probing import sizes_of
 from draftworth.trials.scoring import score_all
+from draftworth.trials.steps import Kind, Step
 
 pytestmark = pytest.mark.usefixtures("short")
 DIAGNOSTICS = '[verdict]\ndiagnostics = ["{}"]\n'

@@ -29,12 +29,13 @@ from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import CommonConfig, TrialConfig
 from draftworth.trials.judge import arms_of, compare_arm, decided
 from draftworth.trials.outcome import _best, make_record
-from draftworth.trials.plan import Kind, plan
+from draftworth.trials.plan import plan
 from draftworth.trials.plan_text import lines
 from draftworth.trials.power import power_of
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import checked, score_all, spread
+from draftworth.trials.steps import Kind
 from draftworth.verdicts.base import Interval, Verdict
 from draftworth.verdicts.rules import Rules
 

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from tests.fakes.openai_server import Script, serving
+from tests.trials.conftest import Case
 from tests.trials.test_trials_outcome import config_of, row
 
 from draftworth.bench.base import Closed
@@ -100,3 +102,21 @@ def test_a_gain_from_remembered_answers_is_no_verdict_but_the_fresh_loads_is() -
         FOUR.label: "inconclusive",
     }
     assert [one.code for one in findings].count(Code.DRAFTS_REMEMBERED) == 1
+
+
+def test_a_server_that_an_earlier_trial_asked_the_same_is_remembered(case: Case) -> None:
+    with (
+        serving(Script(token_ms=2.0, tokens=12)) as one,
+        serving(Script(token_ms=0.5, tokens=12), speculative_config=SUFFIX) as other,
+    ):
+        arms = (
+            f'[service]\ntype = "endpoints"\nlooks = 1\nbaseline = "{one.base_url}"\n[[arms]]\nname = "suffix"\n'
+            f'url = "{other.base_url}"\nspeculative_config = {{ method = "suffix", num_speculative_tokens = 8 }}\n'
+        )
+        work = "[workload]\nprompts_per_category = 4\nmax_tokens = 12\nwarmup = 1\n[verdict]\noutput_check = false\n"
+        case.file.write_text(arms + work, encoding="utf-8")
+        first, second = case.run(), case.run()
+    assert first.json["verdict"] == "faster"
+    assert second.json["verdict"] == "inconclusive"
+    told = next(one for one in second.json["findings"] if one["code"] == "drafts_remembered")
+    assert "20 of the 20 prompts" in told["message"]

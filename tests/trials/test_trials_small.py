@@ -19,8 +19,9 @@ from draftworth.errors import UsageError
 from draftworth.reports.words import interval, number, percent
 from draftworth.trials.home import all_trials, find_trial, new_trial
 from draftworth.trials.interrupts import Interrupt, Interrupts
-from draftworth.trials.progress import Progress, Remaining, duration
+from draftworth.trials.progress import Progress, duration
 from draftworth.trials.ready import LogFollower
+from draftworth.trials.remaining import Remaining
 from draftworth.verdicts.base import Interval
 
 

@@ -17,7 +17,7 @@ from draftworth.errors import RefusedError, UsageError
 from draftworth.findings import Code
 from draftworth.models import Frozen
 from draftworth.services.base import Observed
-from draftworth.services.systemd.service import TAG
+from draftworth.services.systemd.scene import TAG
 from draftworth.services.systemd.snapshot import UnitSnapshot
 from draftworth.services.systemd.variant import command_of
 from draftworth.trials import record as records

@@ -8,7 +8,7 @@ from draftworth.errors import DraftworthError
 from draftworth.trials.home import all_trials
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
-from draftworth.trials.plan import Kind, Plan
+from draftworth.trials.steps import Kind, Plan
 
 _KINDS = ("stop-original", "start", "measure", "score", "profile", "probe", "stop", "restore")
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from draftworth.errors import DraftworthError, ServerError
 from draftworth.findings import Code, find
 from draftworth.trials.bugs import told
-from draftworth.trials.plan import Kind
 from draftworth.trials.probing import loads_of, probe_baseline, seats_in
 from draftworth.trials.profiling import profile_server
+from draftworth.trials.steps import Kind
 
 if TYPE_CHECKING:
     from draftworth.services.base import Running
     from draftworth.trials.execute import Execution
-    from draftworth.trials.plan import Step
+    from draftworth.trials.steps import Step
 
 LEAST_S = 60.0
 """A start of an arm that only measures may take three times the longest of the trial so far, and at least this."""

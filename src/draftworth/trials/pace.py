@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from draftworth.trials.plan import Kind, Step
 from draftworth.trials.probing import BUDGET_S
+from draftworth.trials.steps import Kind, Step
 
 _MORE = 1.25
 """How much longer than the longest so far a step may take."""

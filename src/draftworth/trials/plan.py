@@ -6,8 +6,6 @@ Where the original runs already it is the first baseline, untouched, and the res
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.requests import sweep_of
@@ -16,77 +14,11 @@ from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
 from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.plan_text import in_words
 from draftworth.trials.probing import about_probe, loads_of, seats_in, sizes_of
+from draftworth.trials.steps import Kind, Plan, Step
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine
     from draftworth.services.base import Observed
-
-
-class Kind(StrEnum):
-    """What a step does."""
-
-    STOP_ORIGINAL = "stop-original"
-    START = "start"
-    MEASURE = "measure"
-    LOOK = "look"
-    SCORE = "score"
-    HOLD = "hold"
-    PROBE = "probe"
-    PROFILE = "profile"
-    STOP = "stop"
-    RESTORE = "restore"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step.
-
-    Attributes:
-        id: number, kind and arm: what the journal calls it.
-        kind: what it does.
-        arm: whose server it is about; empty for the original.
-        block: which measurement it belongs to, from 1; 0 for none.
-        command: what is executed: for START, for STOP_ORIGINAL (the signal) and for RESTORE (the original's own argv).
-        env: declared variables, for START.
-        cwd: the original's folder, for RESTORE.
-        look: which look at the evidence, from 1, for LOOK.
-        closing: part of the end: done whether or not the evidence was enough before.
-        about: for a person, in one line.
-        undo: how its effect is undone, for a person.
-    """
-
-    id: str
-    kind: Kind
-    arm: str = ""
-    block: int = 0
-    command: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    cwd: str | None = None
-    look: int = 0
-    closing: bool = False
-    about: str = ""
-    undo: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A trial's steps, and what they will cost.
-
-    Attributes:
-        steps: in order.
-        requests: measured requests in all, at most.
-        starts: how many times a server is started, at most.
-        downtime_starts: how many of them happen while the original is away.
-        commands: arm to its command, the original's own for a baseline that runs already.
-        notes: what a person should know before starting.
-    """
-
-    steps: tuple[Step, ...]
-    requests: int
-    starts: int
-    downtime_starts: int
-    commands: Mapping[str, tuple[str, ...]]
-    notes: tuple[str, ...] = ()
 
 
 def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version: str | None, prompts: int) -> Plan:

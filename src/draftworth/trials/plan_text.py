@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from draftworth.services.base import Observed
     from draftworth.services.systemd.found import UnitFound
     from draftworth.trials.config import SystemdTrial
-    from draftworth.trials.plan import Plan, Step
+    from draftworth.trials.steps import Plan, Step
 
 
 def in_words(work: WorkloadConfig) -> str:

@@ -16,7 +16,8 @@ from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.trials.ask import access_of
 from draftworth.trials.load import load_process
-from draftworth.trials.plan import Plan, plan
+from draftworth.trials.plan import plan
+from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
     from draftworth.bench.base import Access, Prompt

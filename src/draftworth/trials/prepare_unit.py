@@ -14,8 +14,9 @@ from draftworth.services.processes import argv_of, describe, environment_of, lis
 from draftworth.services.systemd.adoption import adopted_trial
 from draftworth.services.systemd.service import SystemdService
 from draftworth.trials.ask import access_of
-from draftworth.trials.plan import Plan, plan
+from draftworth.trials.plan import plan
 from draftworth.trials.prepare import Prepared, check_host, check_key, check_model, check_served, doubts
+from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

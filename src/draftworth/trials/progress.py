@@ -5,25 +5,17 @@ held (Ctrl-S) never disturbs a trial: a thread of its own writes, and what canno
 """
 
 import contextlib
-import io
-import os
 import sys
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Protocol, Self
+from typing import IO, Protocol, Self
 
-if TYPE_CHECKING:
-    from rich.live import Live
+from draftworth.trials.remaining import Remaining
+from draftworth.trials.writer import Writer
 
 _PLAIN_EVERY_S = 10.0
 _PAST_S = 10.0
-_FLUSH_S = 1.0
-_MOST_WAITING = 1000
-_GUESS_S = {"stop-original": 5.0, "stop": 4.0, "probe": 45.0}
 
 
 def duration(seconds: float) -> str:
@@ -36,189 +28,6 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
-
-
-class Remaining:
-    """Estimates the remaining time from the steps done so far; says nothing before every kind was seen once.
-
-    Args:
-        kinds: the kind of every step, in order.
-        known: seconds a kind took before, from an earlier trial of the same service.
-        clock: monotonic seconds.
-    """
-
-    def __init__(
-        self, kinds: Sequence[str], known: dict[str, float] | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._kinds = list(kinds)
-        self._clock = clock
-        self._before = {**_GUESS_S, **(known or {})}
-        self._took: dict[str, list[float]] = defaultdict(list)
-        self._at = -1
-        self._open = False
-        self._since = clock()
-        self._share = 0.0
-
-    def next_step(self) -> None:
-        """The step at hand is done and the next begins."""
-        self._end()
-        self._open = True
-
-    def skip_step(self) -> None:
-        """The step at hand is done and the next is left out: it tells nothing of how long its kind takes."""
-        self._end()
-        self._open = False
-
-    def _end(self) -> None:
-        if self._open and 0 <= self._at < len(self._kinds):
-            self._took[self._kinds[self._at]].append(self._clock() - self._since)
-        self._at += 1
-        self._since = self._clock()
-        self._share = 0.0
-
-    def share(self, done: int, total: int) -> None:
-        """How far the step at hand is."""
-        self._share = done / total if total else 0.0
-
-    def typical(self, kind: str) -> float | None:
-        """Seconds a step of this kind takes, or None where none was seen."""
-        seen = self._took.get(kind)
-        return sum(seen) / len(seen) if seen else self._before.get(kind)
-
-    def seconds(self) -> float | None:
-        """Seconds left, or None where a remaining kind was never seen."""
-        left = 0.0
-        for index in range(max(self._at, 0), len(self._kinds)):
-            if index == self._at:
-                left += self._rest_of_this() or 0.0
-                if self._rest_of_this() is None:
-                    return None
-                continue
-            typical = self.typical(self._kinds[index])
-            if typical is None:
-                return None
-            left += typical
-        return left
-
-    def _rest_of_this(self) -> float | None:
-        spent = self._clock() - self._since
-        if self._share > 0.02:  # noqa: PLR2004 - enough to extrapolate from
-            return spent / self._share - spent
-        typical = self.typical(self._kinds[self._at]) if self._at < len(self._kinds) else 0.0
-        return None if typical is None else max(typical - spent, 0.0)
-
-
-class _Unbuffered(io.TextIOBase):
-    """A copy of a stream's descriptor that is written to directly.
-
-    A thread that waits in a stream's own buffer holds the buffer's lock, and Python aborts where it must flush such a
-    stream at its end. Here a waiting thread holds nothing.
-    """
-
-    def __init__(self, stream: IO[str]) -> None:
-        self._descriptor = os.dup(stream.fileno())
-        self._coding = getattr(stream, "encoding", None) or "utf-8"
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # a property there too
-        """The stream's encoding."""
-        return self._coding
-
-    def fileno(self) -> int:
-        """The copied descriptor."""
-        return self._descriptor
-
-    def isatty(self) -> bool:
-        """Whether it is a terminal."""
-        return os.isatty(self._descriptor)
-
-    def writable(self) -> bool:
-        """It is."""
-        return True
-
-    def write(self, text: str) -> int:
-        """Write all of it, however long that takes; dropped where nobody reads any more."""
-        data = text.encode(self._coding, "replace")
-        with contextlib.suppress(OSError):
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-        return len(text)
-
-    def release(self) -> None:
-        """Give the descriptor back."""
-        os.close(self._descriptor)
-
-
-class _Writer:
-    """Writes lines in order from a thread of its own, on a terminal with a status line below them.
-
-    Nothing here waits for the stream but that thread. `SimpleQueue.put` may be called by a signal handler that
-    interrupted another call of it.
-    """
-
-    def __init__(self, stream: IO[str], status: Callable[[], str] | None) -> None:
-        """Start writing.
-
-        Args:
-            stream: where to; a stream without a descriptor is written to as it is.
-            status: gives the status line; None for plain lines.
-        """
-        self._queue: SimpleQueue[str | None] = SimpleQueue()
-        self._stream = stream
-        self._status = status
-        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
-        self._thread.start()
-
-    def put(self, text: str) -> None:
-        """Take a line; dropped where too many wait already. Returns at once."""
-        if self._queue.qsize() < _MOST_WAITING:
-            self._queue.put(text)
-
-    def close(self) -> None:
-        """Write what waits, as far as that takes no longer than a second."""
-        self._queue.put(None)
-        self._thread.join(_FLUSH_S)
-
-    def _run(self) -> None:
-        copy: _Unbuffered | None = None
-        with contextlib.suppress(OSError, ValueError):
-            copy = _Unbuffered(self._stream)
-        out: IO[str] = copy or self._stream  # type: ignore[assignment]  # what is used of IO is there
-        live: Live | None = None
-        if self._status is not None:
-            with contextlib.suppress(OSError, ValueError):
-                live = _live(out, self._status)
-        while (text := self._queue.get()) is not None:
-            with contextlib.suppress(OSError, ValueError):
-                if live is not None:
-                    live.console.print(text, markup=False, highlight=False, soft_wrap=True)
-                else:
-                    out.write(text + "\n")
-                    out.flush()
-        with contextlib.suppress(OSError, ValueError):
-            if live is not None:
-                live.stop()
-        if copy is not None:
-            copy.release()
-
-
-def _live(out: IO[str], status: Callable[[], str]) -> "Live":
-    """Return a running status line."""
-    from rich.console import Console  # noqa: PLC0415 - lazy: only on a terminal
-    from rich.live import Live  # noqa: PLC0415 - lazy
-    from rich.text import Text  # noqa: PLC0415 - lazy
-
-    live = Live(
-        console=Console(file=out),
-        refresh_per_second=4,
-        transient=True,
-        get_renderable=lambda: Text(status()),
-        # What others print must not wait for this console.
-        redirect_stdout=False,
-        redirect_stderr=False,
-    )
-    live.start()
-    return live
 
 
 class Shows(Protocol):
@@ -268,7 +77,7 @@ class Progress:
         self._began = time.monotonic() - began_ago
         self.ago = 0.0
         """How long ago what is shown now happened, in seconds: of the past no remaining time is told."""
-        self._writer: _Writer | None = None
+        self._writer: Writer | None = None
         self._terminal = False
         self._title = ""
         self._number = 0
@@ -279,7 +88,7 @@ class Progress:
     def __enter__(self) -> Self:
         with contextlib.suppress(OSError, ValueError):
             self._terminal = self._stream.isatty()
-        self._writer = _Writer(self._stream, self._status if self._terminal else None)
+        self._writer = Writer(self._stream, self._status if self._terminal else None)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

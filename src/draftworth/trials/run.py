@@ -24,12 +24,12 @@ from draftworth.trials.journal import Journal
 from draftworth.trials.judge import arms_of
 from draftworth.trials.load import load
 from draftworth.trials.lock import locked
-from draftworth.trials.plan import Plan
 from draftworth.trials.prepare import Prepared, prepare_loaded
 from draftworth.trials.progress import Progress, Shows
 from draftworth.trials.record import NAME
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
+from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
     from draftworth.services.base import ProcessId, Running

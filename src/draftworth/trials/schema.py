@@ -16,9 +16,9 @@ from draftworth.trials.config import (
     SystemdConfig,
     SystemdTrial,
     TrialConfig,
-    VerdictConfig,
     WorkloadConfig,
 )
+from draftworth.trials.config_verdict import VerdictConfig
 from draftworth.trials.endpoints.config import EndpointArm, EndpointsConfig, EndpointsTrial
 
 _EXAMPLES: dict[tuple[str, str], str] = {

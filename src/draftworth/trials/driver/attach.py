@@ -11,7 +11,7 @@ from draftworth.errors import UsageError
 from draftworth.hosts.base import Host, HostError
 from draftworth.services.systemd.control import UP
 from draftworth.services.systemd.names import Names
-from draftworth.services.systemd.service import TAG
+from draftworth.services.systemd.scene import TAG
 from draftworth.trials.driver.drive import RESULT
 from draftworth.trials.driver.events import NAME as EVENTS
 from draftworth.trials.driver.events import EventReader

@@ -18,7 +18,7 @@ from draftworth.errors import EXIT_NOT_MEASURED, EXIT_UNEXPECTED, DraftworthErro
 from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.events import NAME as EVENTS
 from draftworth.trials.driver.events import EventLog
-from draftworth.trials.plan import Plan
+from draftworth.trials.steps import Plan
 
 REQUEST = "request.json"
 RESULT = "result.json"

@@ -13,7 +13,7 @@ from draftworth.errors import RefusedError
 from draftworth.hosts.base import Host
 from draftworth.services.systemd.names import Names
 from draftworth.services.systemd.net import after_death
-from draftworth.services.systemd.service import TAG
+from draftworth.services.systemd.scene import TAG
 from draftworth.trials.config import SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.home import new_trial

@@ -16,9 +16,9 @@ from draftworth.trials.ask import access_of
 from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.endpoints.config import EndpointArm, EndpointsConfig, EndpointsTrial
-from draftworth.trials.plan import Kind, Plan, Step
 from draftworth.trials.plan_text import in_words
 from draftworth.trials.probing import about_probe, loads_of, sizes_of
+from draftworth.trials.steps import Kind, Plan, Step
 
 if TYPE_CHECKING:
     from draftworth.engines.base import Engine

@@ -9,41 +9,37 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from draftworth import redact
-from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
-from draftworth.bench.doubts import client_findings
-from draftworth.bench.monitor import together
-from draftworth.bench.pulse import Pulse
-from draftworth.bench.requests import Requests, repeated_passages, requests_in, workload_findings
-from draftworth.bench.rows import write_part
-from draftworth.bench.summary import load_findings
-from draftworth.bench.window import Job, Window, close, scrape, send, warm_up
+from draftworth.bench.base import RequestRow, Sampling, Target
+from draftworth.bench.requests import Requests, repeated_passages, workload_findings
+from draftworth.bench.window import Job, warm_up
 from draftworth.engines import engine as engine_named
-from draftworth.engines.base import MetricsSnapshot, StartupFacts
+from draftworth.engines.base import MetricsSnapshot
 from draftworth.errors import DraftworthError, InterruptedTrial, MeasureError, TrialError
-from draftworth.findings import Code, find
 from draftworth.trials.ask import bounded
-from draftworth.trials.base import Block, Outcome
+from draftworth.trials.base import Outcome
 from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import is_diagnostic
 from draftworth.trials.endpoints.config import EndpointsTrial
-from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare, turns
+from draftworth.trials.endpoints.history import answered_before
+from draftworth.trials.endpoints.parts import judge_client, measure_part
+from draftworth.trials.endpoints.prepare import Arm, Prepared, prepare
 from draftworth.trials.finish import Finished, finish, with_page
-from draftworth.trials.home import new_trial
+from draftworth.trials.home import all_trials, new_trial
 from draftworth.trials.interrupts import Interrupt, Interrupts
 from draftworth.trials.judge import checked_arms, decided
-from draftworth.trials.measure import METRICS, refuse_failed
-from draftworth.trials.note import ArmNotes
-from draftworth.trials.plan import Kind, Plan, Step
+from draftworth.trials.measure import METRICS
 from draftworth.trials.probing import loads_of, probe_baseline
 from draftworth.trials.progress import Progress
 from draftworth.trials.remarks import ArmInfo
+from draftworth.trials.remembered import learns
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import check_scores, score_all, spread, within_context
+from draftworth.trials.steps import Kind, Plan, Step
 
 if TYPE_CHECKING:
     from draftworth.bench.points import Point
+    from draftworth.bench.pulse import Pulse
 
-_OF_THE_CLIENT = frozenset({Code.CLIENT_SATURATED, Code.ARRIVALS_LATE})
 _NOTHING_DONE = Restored("nothing was started or stopped")
 
 
@@ -65,7 +61,7 @@ def run_endpoints(config: EndpointsTrial, *, show: Callable[[Plan], AbstractCont
     arms = tuple(map(_info, ready.arms))
     with interrupts.installed(), show(ready.plan) as progress:
         interrupts.tell = progress.line
-        outcome = _Run(ready, arms, folder, progress, interrupts).run()
+        outcome = Run(ready, arms, folder, progress, interrupts).run()
         done = finish(
             outcome,
             arms,
@@ -95,7 +91,7 @@ def _info(arm: Arm) -> ArmInfo:
     )
 
 
-class _Run:
+class Run:
     """One run of one plan."""
 
     def __init__(
@@ -119,6 +115,7 @@ class _Run:
         """Do every step. Never raises: what went wrong is in the outcome, and what was measured too."""
         try:
             self.outcome.findings += workload_findings(self.config.workload, self.ready.prompts)
+            self.outcome.answered = self._answered()
             self._warm_up()
             enough = False
             for step in self.ready.plan.steps:
@@ -140,7 +137,7 @@ class _Run:
             self.outcome.crash = error
         finally:
             self.interrupts.hold()
-            self._judge_client()  # of a part that was cut short, too
+            judge_client(self)  # of a part that was cut short, too
         return self.outcome
 
     def _probe(self) -> None:
@@ -162,6 +159,12 @@ class _Run:
         self.outcome.findings += [found] if found else []
         self.interrupts.check()
 
+    def _answered(self) -> dict[str, frozenset[tuple[int, ...]]]:
+        """Return the prompts of earlier trials that arms' servers may remember."""
+        learning = {arm.name for arm in self.arms if learns(arm.config, arm.declared.get("args") or (), arm.engine)}
+        urls = {arm.name: arm.target.base_url for arm in self.ready.arms if arm.name in learning}
+        return answered_before(urls, [one for one in all_trials() if one != self.folder])
+
     def _take(self, step: Step) -> bool:
         """Do one step. Returns whether the evidence is enough now."""
         if step.kind is Kind.SCORE:
@@ -170,19 +173,21 @@ class _Run:
         if step.kind is Kind.PROBE:
             self._probe()
             return False
-        self._segment(step.look)
-        self._judge_client()
+        measure_part(self, step.look)
+        judge_client(self)
         self.outcome.look = step.look
         self.outcome.complete = len(self.outcome.blocks)
         if self.requests.repeated and step.look == 1:
             self.outcome.findings.append(repeated_passages())
         if step.look == self.outcome.looks:
             return False
-        done = decided(self.outcome.blocks, self.arms, self.config, look=step.look, looks=self.outcome.looks)
+        answered, looks = self.outcome.answered, self.outcome.looks
+        done = decided(self.outcome.blocks, self.arms, self.config, look=step.look, looks=looks, answered=answered)
         self.progress.line("the evidence is enough" if done else "not enough yet")
         return done
 
-    def _running(self, target: Target) -> Callable[..., Any]:
+    def running(self, target: Target) -> Callable[..., Any]:
+        """Return what sends requests to a server within the time that is left."""
         from draftworth.bench import run  # noqa: PLC0415 - lazy: the load generator
 
         def running(**options: Any) -> Any:
@@ -227,92 +232,11 @@ class _Run:
                 self.jobs[arm.name],
                 self.config.workload.warmup,
                 point,
-                self._running(arm.target),
+                self.running(arm.target),
                 self.ready.prompts,
                 arm=arm.name,
             )
         self.outcome.waited_s += time.monotonic() - began
-
-    def _segment(self, number: int) -> None:
-        """Measure one part of the prompts on every server, in turns."""
-        prompts = self.ready.segments[number - 1]
-        blocks: dict[str, Block] = {}
-        before: dict[str, MetricsSnapshot | None] = {}
-        for arm in self.ready.arms:
-            block = Block(arm=arm.name, number=len(self.outcome.blocks) + 1, facts=StartupFacts(version=arm.version))
-            blocks[arm.name] = block
-            self.outcome.blocks.append(block)
-            opening = scrape(self.jobs[arm.name], "before")
-            if isinstance(opening, MeasureError):
-                block.findings.append(find(Code.METRICS_MISSING, f"{arm.name}: {opening}", arm=arm.name))
-            before[arm.name] = None if isinstance(opening, MeasureError) else opening
-        began = time.monotonic()
-        try:
-            self._in_turns(prompts, blocks)
-        finally:
-            for block in blocks.values():
-                block.seconds = time.monotonic() - began
-                block.check_rows = block.rows
-        if self.pulse is not None:
-            self.pulse.tell()
-            self.pulse = None
-        for arm in self.ready.arms:
-            self._close(blocks[arm.name], before[arm.name])
-            for window in blocks[arm.name].windows:
-                window.findings += load_findings(window.point, window.rows, arm.name)
-            refuse_failed(arm.name, blocks[arm.name].rows, self.config.limits.failed_share)
-
-    def _in_turns(self, prompts: Sequence[Prompt], blocks: dict[str, Block]) -> None:
-        arms, sweep = self.ready.arms, self.ready.sweep
-        todo = requests_in(prompts) * self.config.workload.repeats * len(sweep) * len(arms)
-        windows = {(arm.name, point): Window(arm.name, point) for arm in arms for point in sweep}
-        for (name, _), window in windows.items():
-            blocks[name].windows.append(window)
-
-        self.pulse = Pulse(self._count, todo, ArmNotes(self.outcome.blocks, arms[-1].name))
-        for point in sweep:
-            # The first server's model counts the tokens, so that every arm is sent the same.
-            chosen = {prompt.id for prompt in prompts}
-            some = [prompt for prompt in self.requests.at(point, arms[0].target) if prompt.id in chosen]
-            for part in turns(some, point, self.config.workload.repeats):
-                # A B, B A, A B, …, from part to part too: neither server is always the one that goes first.
-                forth = self.turns[point] % 2 == 0
-                self.turns[point] += 1
-                for arm in arms if forth else reversed(arms):
-                    send(
-                        self.jobs[arm.name],
-                        part,
-                        windows[arm.name, point],
-                        block=blocks[arm.name].number,
-                        start=1,
-                        run=self._running(arm.target),
-                        on_row=self.pulse.row,
-                    )
-            for arm in arms:
-                number = blocks[arm.name].number
-                write_part(windows[arm.name, point].rows, self.folder, block=number, number=sweep.index(point) + 1)
-
-    def _close(self, block: Block, before: MetricsSnapshot | None) -> None:
-        """Read a server's counters for all points of a part together."""
-        job = self.jobs[block.arm]
-        whole = Window(block.arm, self.ready.sweep[0], rows=block.rows)
-        close(job, whole, before)
-        block.counts, block.per_request = whole.counts, whole.per_request
-        block.cache = whole.cache
-        block.findings += whole.findings
-
-    def _judge_client(self) -> None:
-        """Remark where the client was the bottleneck at a point: over all parts so far, since one is short."""
-        for arm in self.ready.arms:
-            for point in self.ready.sweep:
-                of_arm = [window for block in self.outcome.blocks if block.arm == arm.name for window in block.windows]
-                windows = [window for window in of_arm if window.point == point]
-                client = together([window.client for window in windows])
-                for window in windows:
-                    window.findings = [one for one in window.findings if one.code not in _OF_THE_CLIENT]
-                if client is not None:
-                    name = point.label or point.load.label
-                    windows[-1].findings += client_findings(arm.name, name, client)
 
     def _score(self) -> None:
         scores = self.outcome.scores
@@ -330,7 +254,7 @@ class _Run:
                 limit=limit,
                 most=most,
                 timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
-                on_count=self._count,
+                on_count=self.count,
             )
         except MeasureError as error:
             scores.refused = str(error)
@@ -345,7 +269,7 @@ class _Run:
         greedy: list[RequestRow] = []
         some = spread(self.ready.prompts, self.config.verdict.output_check_prompts, category=lambda one: one.category)
         point = self.ready.sweep[0]
-        self._running(arm.target)(
+        self.running(arm.target)(
             prompts=some,
             sampling=Sampling(max_tokens=point.max_tokens, temperature=0.0, seed=self.config.workload.seed),
             arm=arm.name,
@@ -360,6 +284,7 @@ class _Run:
             block.check_rows = greedy if block.number <= len(self.ready.arms) else []
         return greedy
 
-    def _count(self, done: int, total: int, text: str) -> None:
+    def count(self, done: int, total: int, text: str) -> None:
+        """Show how far the step is. Raises Interrupt where one has come."""
         self.interrupts.check()
         self.progress.count(done, total, text)
