@@ -72,6 +72,9 @@ class ArmConfig(Strict):
     """Further arguments for the engine in this arm only; a declared difference."""
     env: dict[str, str] = {}
     """Further environment variables in this arm only; a declared difference."""
+    check_head: bool = True
+    """Whether the files of its head or draft model are looked at before anything is stopped, and a draft that cannot be
+    served is refused (`draftworth head check`)."""
 
     @field_validator("speculative_config")
     @classmethod

@@ -15,6 +15,7 @@ from draftworth.engines import engine as engine_named
 from draftworth.errors import MeasureError, RefusedError, UsageError
 from draftworth.services import service_for
 from draftworth.trials.ask import access_of
+from draftworth.trials.heads import check_heads
 from draftworth.trials.load import load_process
 from draftworth.trials.plan import plan
 from draftworth.trials.steps import Plan
@@ -79,15 +80,13 @@ def prepare_loaded(config: "TrialConfig") -> Prepared:
     model_path = check_model(model, config)
     check_key(command, config)
     check_port(command, config, default=None if model is None else engine.default_port)
-    for arm in config.variants:
-        named = (arm.speculative_config or {}).get("model")
-        if isinstance(named, str):
-            check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
     if observed.running:
         check_served(config, access, prompts)
     version = engine.version_of(command, config.service.env)
+    drafts = check_heads(config, engine, command, model_path, version)
     made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
-    made = replace(made, notes=(*made.notes, *doubts(config, engine, plain, version)))
+    notes = doubts(config, engine, plain, version)
+    made = replace(made, notes=(*made.notes, *notes, *drafts))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
 
 

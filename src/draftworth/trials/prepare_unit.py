@@ -14,6 +14,7 @@ from draftworth.services.processes import argv_of, describe, environment_of, lis
 from draftworth.services.systemd.adoption import adopted_trial
 from draftworth.services.systemd.service import SystemdService
 from draftworth.trials.ask import access_of
+from draftworth.trials.heads import check_heads
 from draftworth.trials.plan import plan
 from draftworth.trials.prepare import Prepared, check_host, check_key, check_model, check_served, doubts
 from draftworth.trials.steps import Plan
@@ -53,16 +54,14 @@ def prepare_unit(config: "SystemdTrial") -> Prepared:
     _check_speculation(found, observed, engine, seen)
     model_path = check_model(engine.model_in(seen), config, where=f"{found.snapshot.unit}: the model")
     check_key(seen, config)
-    for arm in config.variants:
-        named = (arm.speculative_config or {}).get("model")
-        if isinstance(named, str):
-            check_model(named, config, where=f"arms: {arm.name}: speculative_config.model")
     served = check_served(config, access, prompts)
     name = config.service.model or (served[0] if served else None)
     observed = observed.model_copy(update={"unit": found.model_copy(update={"model": name})})
     version = engine.version_of(observed.command, {})
+    drafts = check_heads(config, engine, seen, model_path, version)
     made = _planned(config, observed, engine, version=version, prompts=requests_in(prompts))
-    made = replace(made, notes=(*made.notes, *doubts(config, engine, seen, version)))
+    notes = doubts(config, engine, seen, version)
+    made = replace(made, notes=(*made.notes, *notes, *drafts))
     service.equip(config, made.commands, access, busy=_busy(config, engine, access))
     return Prepared(config, service, engine, observed, made, prompts, version, model_path, access)
 
