@@ -83,6 +83,7 @@ class Code(StrEnum):
     NOT_PROFILED = "not_profiled"
     DIAGNOSTIC_FAILED = "diagnostic_failed"
     DRAFTS_REMEMBERED = "drafts_remembered"
+    SAMPLED_DIVERGED = "sampled_diverged"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -219,6 +220,10 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
     Code.OUTPUT_DIVERGED: (
         "breach",
         "the variant writes tokens the baseline model would not: do not adopt it, whatever its speed",
+    ),
+    Code.SAMPLED_DIVERGED: (
+        "breach",
+        "the variant samples from another distribution than the baseline: do not adopt it, whatever its speed",
     ),
     Code.OUTPUT_SUSPECT: (
         "warning",

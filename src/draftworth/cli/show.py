@@ -36,8 +36,8 @@ def verdict_lines(record: TrialRecord) -> list[str]:
             f"  {part.category:<{max(12, width)}} {METRICS[part.metric]} ratio {interval(judged(part))}: {part.verdict}"
             for part in one.categories
         ]
-        if one.output_check is not None:
-            lines.append(f"  output check: {one.output_check.status}; {one.output_check.reason}")
+        checks = {"output check": one.output_check, "sampled output": one.sampled_check}
+        lines += [f"  {name}: {check.status}; {check.reason}" for name, check in checks.items() if check is not None]
     for arm in record.arms:
         counts = arm.acceptance
         if counts is not None and counts.speculated:

@@ -207,6 +207,13 @@ def with_level(found: Interval | None) -> str:
     return f"{found.estimate:.3f} ({100 * found.confidence:.4g} % interval {found.low:.3f} to {found.high:.3f})"
 
 
+def _outputs(found: ArmComparison) -> list[str]:
+    """Return what the checks of an arm's output found."""
+    checks = {"Output": found.output_check, "Sampled output": found.sampled_check}
+    lines = [f"{name}: {check.status}: {ended(check.reason)}" for name, check in checks.items() if check is not None]
+    return lines if found.output_check is not None else ["Output: not checked against the baseline's.", *lines]
+
+
 def _consequences(found: ArmComparison | None, record: TrialRecord, arm: ArmRecord | None) -> list[str]:
     if found is None:
         return []
@@ -221,11 +228,7 @@ def _consequences(found: ArmComparison | None, record: TrialRecord, arm: ArmReco
             lines.append(f"{one.kind} {one.category} {word}: ratio {with_level(ratio)}, {plural(one.pairs, 'prompt')}.")
     if found.ttft_ratio is not None and found.metric != "ttft":
         lines.append(f"TTFT ratio: {with_level(found.ttft_ratio)}.")
-    check = found.output_check
-    if check is not None:
-        lines.append(f"Output: {check.status}: {ended(check.reason)}")
-    else:
-        lines.append("Output: not checked against the baseline's.")
+    lines += _outputs(found)
     if found.drift is not None:
         lines.append(f"The baseline's second TPOT over its first: {interval(found.drift)}.")
     mine = concerning(record, found.arm)

@@ -98,6 +98,9 @@ def _comparison(found: ArmComparison, record: TrialRecord) -> str:
         lines.append(f"Method: {ratio.method}.")
     if found.output_check is not None:
         lines += ["", _output(found.output_check)]
+    if found.sampled_check is not None:
+        reason = found.sampled_check.reason
+        lines += ["", f"Sampled output: **{found.sampled_check.status}**. {reason[:1].upper()}{reason[1:]}."]
     return "\n".join(lines)
 
 

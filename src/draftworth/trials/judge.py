@@ -17,6 +17,7 @@ from draftworth.verdicts.compare import Compared, compare
 from draftworth.verdicts.decision import override
 from draftworth.verdicts.output_check import judge
 from draftworth.verdicts.rules import Limits, Rules
+from draftworth.verdicts.sampled_check import SampledCheck, judge_sampled
 from draftworth.verdicts.sequential import enough
 from draftworth.verdicts.weaken import FROM_ANY_ARM, weaken
 
@@ -149,8 +150,12 @@ def judge_all(
             continue  # a finding says so
         found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted, only_measures=only_measures)
+        sampled = None
+        if wanted and not only_measures and config.workload.temperature > 0:
+            sampled = _sampled(baseline, blocks, count)
         about = [
             *([] if only_measures else _checked(arm, check)),
+            *_differs(arm, sampled),
             *about_arm(arm, blocks),
             *warmer(arm, baseline, blocks),
         ]
@@ -169,6 +174,7 @@ def judge_all(
                 arm=arm.name,
                 categories=tuple(weaken(one, _of_group(one, arm, mine, known, met)) for one in found.categories),
                 output_check=check,
+                sampled_check=sampled,
                 drift=found.drift,
             )
         )
@@ -241,6 +247,17 @@ def _check(
         [row for block in baseline if block.start == 1 for row in block.check_rows],
         [row for block in variant if block.start == 1 for row in block.check_rows],
     )
+
+
+def _sampled(baseline: Sequence[Block], variant: Sequence[Block], variants: int) -> SampledCheck:
+    ours, theirs = ([row for block in blocks for row in block.rows] for blocks in (baseline, variant))
+    return judge_sampled(ours, theirs, arms=variants)
+
+
+def _differs(arm: ArmInfo, check: SampledCheck | None) -> list[Finding]:
+    if check is None or check.status != "diverged":
+        return []
+    return [find(Code.SAMPLED_DIVERGED, f"{arm.name}: {check.reason}", arm=arm.name)]
 
 
 _CHECK_CODES = {

@@ -26,6 +26,7 @@ from draftworth.findings import Finding
 from draftworth.models import Frozen
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, OutputCheck, Verdict
+from draftworth.verdicts.sampled_check import SampledCheck
 
 SCHEMA_VERSION = 2
 NAME = "trial.json"
@@ -90,6 +91,8 @@ class ArmComparison(Comparison):
     arm: str
     categories: tuple[CategoryComparison, ...] = ()
     output_check: OutputCheck | None = None
+    sampled_check: SampledCheck | None = None
+    """At a temperature above 0; None at 0."""
     drift: Interval | None = None
     """TPOT of the baseline's last measurement over its first."""
 

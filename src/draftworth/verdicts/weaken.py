@@ -14,6 +14,7 @@ WEAKENS = {
     Code.BASELINE_SPECULATES: "the baseline speculates too",
     Code.PREFIX_CACHE_WARMER: "the prefix cache was warmer in one arm",
     Code.DRAFTS_REMEMBERED: "the drafter had met these prompts' answers before",
+    Code.SAMPLED_DIVERGED: "its sampled answers come from another distribution than the baseline's",
     Code.SYNTHETIC_ACCEPTANCE: "drafts were accepted by a configured rate",
     Code.CLIENT_SATURATED: "the client could not keep up",
 }

@@ -133,6 +133,8 @@ def _body(subject: Subject, name: str) -> str:
             words.append(f"Shift of TPOT (Hodges-Lehmann): {interval(found.shift_ms, ' ms')}.")
         if found.output_check is not None:
             words.append(output_text(found.output_check))
+        if found.sampled_check is not None:
+            words.append(f"Sampled output: {found.sampled_check.status}; {sentence(found.sampled_check.reason)}")
     drawn = [
         *waterfall_panels(subject, name),
         *stack(acceptance_panels(subject, name)),

@@ -1,0 +1,57 @@
+"""At a temperature above 0 a variant's answers are compared with the baseline's as samples."""
+
+from typing import Any
+
+import pytest
+from tests.trials.test_trials_outcome import config_of, row
+from tests.verdicts.test_verdicts_sampled_check import answers
+
+from draftworth.bench.base import Closed, ScoredOutput
+from draftworth.bench.points import Point
+from draftworth.bench.window import Window
+from draftworth.engines.vllm import VLLM
+from draftworth.findings import Code
+from draftworth.trials.base import Block, Outcome, Scores
+from draftworth.trials.judge import arms_of, judge_all
+
+POINT = Point(Closed(1), 8)
+
+
+def judged(away: float, temperature: float = 0.8, *, check: bool = True) -> tuple[Any, list[Any]]:
+    """A variant twice as fast that takes a share of its answers from elsewhere."""
+    config = config_of("ngram", restart_sd_baseline=0.0, restart_sd_variant=0.0, output_check=check)
+    config = config.model_copy(
+        update={"workload": config.workload.model_copy(update={"temperature": temperature, "repeats": 12})}
+    )
+    blocks = []
+    for number, (arm, tpot, share) in enumerate((("baseline", 10.0, 0.0), ("ngram", 5.0, away)), 1):
+        rows = [
+            row(arm, one.prompt_id, tpot, token_ids=one.token_ids, repeat=one.repeat)
+            for one in answers(arm, number, away=share)
+        ]
+        blocks.append(Block(arm, number, windows=[Window(arm, POINT, rows)]))
+    arms = arms_of(config, {"baseline": (), "ngram": ()})
+    greedy = {arm: [ScoredOutput("p", arm, (0.0,) * 50, 50)] for arm in ("baseline", "ngram")}  # nothing wrong there
+    (found,), _, findings = judge_all(Outcome(blocks=blocks, scores=Scores(greedy)), arms, config, VLLM())
+    return found, findings
+
+
+def test_a_variant_that_samples_otherwise_is_never_called_faster() -> None:
+    found, findings = judged(0.7)
+    assert found.sampled_check.status == "diverged"
+    assert found.verdict == "inconclusive"
+    assert "another distribution" in found.reason
+    (told,) = [one for one in findings if one.code is Code.SAMPLED_DIVERGED]
+    assert (told.severity, told.arm) == ("breach", "ngram")
+
+
+def test_a_variant_that_samples_alike_stays_faster_and_the_power_is_stated() -> None:
+    found, findings = judged(0.0)
+    assert (found.sampled_check.status, found.verdict) == ("same", "faster")
+    assert "would have been seen with a chance of 80%" in found.sampled_check.reason
+    assert Code.SAMPLED_DIVERGED not in {one.code for one in findings}
+
+
+@pytest.mark.parametrize(("temperature", "check"), [(0.0, True), (0.8, False)])
+def test_greedy_trials_and_trials_without_the_check_have_none(temperature: float, check: bool) -> None:  # noqa: FBT001 - pytest passes it
+    assert judged(0.7, temperature, check=check)[0].sampled_check is None
