@@ -46,7 +46,7 @@ def test_a_head_that_cannot_be_served_is_refused_by_name_and_can_be_insisted_on(
     assert "fix: " in text
     assert "\n" not in text
     assert f"draftworth head check {head} --target {target}" in text
-    assert notes(config_of(target, arm={"check_head": False}, method="eagle3", model=str(head)), target) == []
+    assert notes(config_of(target, arm={"check": False}, method="eagle3", model=str(head)), target) == []
 
 
 def test_a_head_for_another_target_is_refused(tmp_path: Path, target: Path) -> None:

@@ -72,9 +72,9 @@ class ArmConfig(Strict):
     """Further arguments for the engine in this arm only; a declared difference."""
     env: dict[str, str] = {}
     """Further environment variables in this arm only; a declared difference."""
-    check_head: bool = True
-    """Whether the files of its head or draft model are looked at before anything is stopped, and a draft that cannot be
-    served is refused (`draftworth head check`)."""
+    check: bool = True
+    """Whether what this release of the engine is known to refuse (`draftworth doctor`) and a head or draft model that
+    cannot be served (`draftworth head check`) are refused before anything is stopped. false leaves it to the engine."""
 
     @field_validator("speculative_config")
     @classmethod

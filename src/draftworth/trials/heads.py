@@ -33,7 +33,7 @@ def check_heads(
         Notes: what is in doubt, what could not be checked, and which drafts were not looked at.
 
     Raises:
-        RefusedError: a draft cannot be served, and its arm does not say `check_head = false`; or it is not there.
+        RefusedError: a draft cannot be served, and its arm does not say `check = false`; or it is not there.
     """
     from draftworth.trials.prepare import check_model  # noqa: PLC0415 - in a circle otherwise
 
@@ -64,7 +64,7 @@ def _of_arm(arm: "ArmConfig", served: _Served, there: "Callable[[str, ArmConfig]
     elif method == _MTP:
         folder = served.target
     known = method is None or method in {str(one) for one in Method}
-    if folder is None or served.engine != "vllm" or not known or not arm.check_head:
+    if folder is None or served.engine != "vllm" or not known or not arm.check:
         return
     if served.target is None:
         yield f"{arm.name}: its draft was not checked: the served model is no folder here; `draftworth head check` can"
@@ -86,7 +86,7 @@ def _judged(arm: "ArmConfig", report: "HeadReport", *, other_vocabulary: bool) -
         found = "; ".join(f"{one.name}: found {one.found}, expected {one.expected}; fix: {one.fix}" for one in failed)
         raise RefusedError(
             f"arms: {arm.name}: its draft cannot be served for this model: {found} (`draftworth head check "
-            f"{report.checkpoint} --target {report.target}` tells all; check_head = false in the arm starts it anyway)"
+            f"{report.checkpoint} --target {report.target}` tells all; check = false in the arm starts it anyway)"
         )
     for one in report.having(Status.WARNED):
         yield f"{arm.name}: draft: {one.name}: found {one.found}, expected {one.expected}; {one.fix}"

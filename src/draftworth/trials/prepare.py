@@ -91,16 +91,32 @@ def prepare_loaded(config: "TrialConfig") -> Prepared:
 
 
 def doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], version: str | None) -> list[str]:
-    """Return what the engine will refuse or silently change of each variant, as notes: the server itself decides."""
+    """Return what the engine will refuse or silently change of each variant, as notes.
+
+    Raises:
+        RefusedError: this release refuses an arm, as far as its source tells, and the arm does not say `check = false`.
+    """
     from draftworth.engines.base import StartupFacts  # noqa: PLC0415 - lazy
     from draftworth.trials.planned import planned_arms  # noqa: PLC0415 - lazy
 
-    return [
-        f"{arm.name}: {one.severity}: {redact.text(one.what)}; {one.fix}"
+    asked = {arm.name: arm for arm in config.variants}
+    found = [
+        (arm.name, one)
         for arm in planned_arms(config, command)[1:]
         for one in engine.doubts(arm, StartupFacts(version=version))
         if one.severity in _TOLD_IN_PLANS
     ]
+    refused = [
+        f"{name}: {redact.text(one.what)}; fix: {one.fix}"
+        for name, one in found
+        if one.severity == "refused" and version is not None and name in asked and asked[name].check
+    ]
+    if refused:
+        raise RefusedError(
+            f"arms: {'; '.join(refused)} ({engine.name} {version} would refuse to start; check = false in the arm "
+            "leaves it to the engine)"
+        )
+    return [f"{name}: {one.severity}: {redact.text(one.what)}; {one.fix}" for name, one in found]
 
 
 def _check_program(command: Sequence[str], config: "TrialConfig") -> None:
