@@ -21,6 +21,8 @@ def compared(verdict: Verdict) -> Comparison:
         (Code.PREFIX_CACHE_WARMER, "the prefix cache was warmer in one arm"),
         (Code.SYNTHETIC_ACCEPTANCE, "drafts were accepted by a configured rate"),
         (Code.CLIENT_SATURATED, "the client could not keep up"),
+        (Code.DRAFTS_REMEMBERED, "the drafter had met these prompts' answers before"),
+        (Code.SAMPLED_DIVERGED, "its sampled answers come from another distribution than the baseline's"),
     ],
 )
 def test_what_was_not_measured_as_claimed_is_inconclusive_and_keeps_its_figures(
@@ -48,6 +50,7 @@ def test_other_findings_leave_a_verdict() -> None:
     weakening = {
         *(Code.FOREIGN_REQUESTS, Code.SPECULATION_OFF, Code.BASELINE_SPECULATES),
         *(Code.PREFIX_CACHE_WARMER, Code.SYNTHETIC_ACCEPTANCE, Code.CLIENT_SATURATED),
+        *(Code.DRAFTS_REMEMBERED, Code.SAMPLED_DIVERGED),
     }
     others = [find(code, "x") for code in Code if code not in weakening]
     assert weaken(compared(Verdict.FASTER), others) == compared(Verdict.FASTER)

@@ -1,16 +1,16 @@
 """`draftworth probe`: what a step costs on a server that runs, by the tokens in it."""
 
-import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
-from draftworth.errors import EXIT_CTRL_C, EXIT_DONE, RefusedError, UsageError
+from draftworth.errors import EXIT_CTRL_C, EXIT_DONE, DraftworthError, RefusedError, UsageError
 
 if TYPE_CHECKING:
     from draftworth.costs.base import Costs, StepCost
@@ -71,7 +71,9 @@ def probe(
     """
     if url is None and (not add_trial or out is None):
         raise UsageError("give the URL of a running baseline; or --add-trial TRIAL and --out FILE, to add to a file")
-    options = _options(
+    from draftworth.cli.probe_options import options_of  # noqa: PLC0415 - lazy
+
+    options = options_of(
         concurrency=concurrency,
         tokens=tokens,
         context=context,
@@ -84,7 +86,9 @@ def probe(
         anyway=anyway,
         seed=seed,
     )
-    _check_out(out, adds=url is None)
+    if out is not None:
+        _check_place(out, adds=url is None)
+    trials = [_folder(trial) for trial in add_trial or ()]
     if url is None:
         assert out is not None
         from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
@@ -92,6 +96,7 @@ def probe(
         costs = load_costs(out)
     else:
         from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
+        from draftworth.costs.file import new_costs  # noqa: PLC0415 - lazy
         from draftworth.costs.subject import subject  # noqa: PLC0415 - lazy
 
         found = subject(
@@ -102,85 +107,75 @@ def probe(
             log=log,
             token_timeout_s=token_timeout,
         )
+        if out is None:
+            _check_place(new_costs(), adds=False)
         costs = measured(found, options)
-    for trial in add_trial or ():
-        costs = _with_trial(costs, trial, anyway=anyway)
+    try:
+        for trial in trials:
+            costs = _with_trial(costs, trial, anyway=anyway)
+    except DraftworthError:
+        if url is not None:
+            _keep(costs, out)
+        raise
     code = _written(costs, out, as_json=as_json)
     return EXIT_CTRL_C if any(note.startswith("interrupted") for note in costs.notes) and url else code
 
 
-def _options(
-    *,
-    concurrency: str,
-    tokens: str,
-    context: str,
-    prefix_batch: str,
-    repeats: int,
-    output: int,
-    budget: float,
-    max_load: int,
-    wait: float,
-    anyway: bool,
-    seed: int,
-) -> "Options":
-    from draftworth.costs.concurrency import FEWEST_STEPS  # noqa: PLC0415 - lazy
-    from draftworth.costs.probe import Options  # noqa: PLC0415 - lazy
-
-    for name, value, least in (
-        ("repeats", repeats, 2),
-        ("output", output, 2 * FEWEST_STEPS),
-        ("max-load", max_load, 0),
-        ("wait", wait, 0),
-    ):
-        if not value >= least:
-            raise UsageError(f"--{name}: must be at least {least}, not {value:g}")
-    if not 0 < budget < float("inf"):
-        raise UsageError(f"--budget: must be seconds above 0, not {budget:g}")
-    return Options(
-        concurrency=_numbers("concurrency", concurrency),
-        tokens=() if tokens.strip() == "0" else _numbers("tokens", tokens),
-        contexts=_numbers("context", context),
-        prefix_batch=_numbers("prefix-batch", prefix_batch),
-        repeats=repeats,
-        output=output,
-        budget_s=budget,
-        max_load=max_load,
-        wait_s=wait,
-        anyway=anyway,
-        seed=seed,
-    )
-
-
-def _numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        found = tuple(dict.fromkeys(int(part) for part in text.split(",")))
-    except ValueError:
-        raise UsageError(f"--{option}: must be whole numbers like 1,2,4, not {text!r}") from None
-    if min(found) < 1:
-        raise UsageError(f"--{option}: must be whole numbers of at least 1, not {text!r}")
-    return found
-
-
 def measured(found: "Subject", options: "Options") -> "Costs":
-    """Measure, with progress.
+    """Measure, with progress. A signal ends it: what has an interval by then is returned, with a note.
 
     Raises:
         UsageError: the server takes no request as long as the contexts that were asked for.
         RefusedError: it is busy, or speculates.
         MeasureError: nothing could be measured.
+        KeyboardInterrupt: a signal came before any cell had an interval; that was said.
     """
+    from draftworth.cli.probe_options import check_fits  # noqa: PLC0415 - lazy
     from draftworth.costs.probe import probe as measure  # noqa: PLC0415 - lazy
+    from draftworth.trials.interrupts import Interrupts  # noqa: PLC0415 - lazy
     from draftworth.trials.progress import Progress  # noqa: PLC0415 - lazy
 
-    most = found.max_model_len
-    if most is not None and min(options.contexts) + 1 >= most:
-        raise UsageError(f"--context {min(options.contexts)}: the server takes at most {most:,} tokens a request")
-    with Progress(sys.stderr, kinds=["probe"]) as progress:
+    check_fits(found, options)
+    interrupts = Interrupts(lambda _: None, first="what was measured is kept", what="the probe")
+    with _handlers_kept(), interrupts.installed(), Progress(sys.stderr, kinds=["probe"]) as progress:
+        interrupts.tell = progress.line
+
+        def on_cell(what: str, done: int, whole: int) -> None:
+            interrupts.check()
+            progress.count(done, whole, what)
+
         progress.step("probe the running baseline")
-        return measure(found, options, on_cell=lambda what, done, whole: progress.count(done, whole, what))
+        try:
+            return measure(found, options, on_cell=on_cell)
+        except KeyboardInterrupt:
+            progress.line("nothing is kept: no cell was measured in two rounds yet, and one value has no interval")
+            raise
+        finally:
+            interrupts.hold()
 
 
-def _with_trial(costs: "Costs", trial: Path, *, anyway: bool) -> "Costs":
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Put the signals' handlers back behind the block: what follows the probe may be interrupted too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _folder(trial: Path) -> Path:
+    """Return a trial's folder. Raises UsageError where there is no such trial, or it cannot be read."""
+    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
+    from draftworth.trials.record import read  # noqa: PLC0415 - lazy
+
+    folder = trial if trial.is_dir() else find_trial(str(trial))
+    read(folder)
+    return folder
+
+
+def _with_trial(costs: "Costs", folder: Path, *, anyway: bool) -> "Costs":
     """Add what a trial's arms tell of engine modes.
 
     Raises:
@@ -188,10 +183,8 @@ def _with_trial(costs: "Costs", trial: Path, *, anyway: bool) -> "Costs":
         RefusedError: it is of another server.
     """
     from draftworth.costs.file import merge, modes_from_trial  # noqa: PLC0415 - lazy
-    from draftworth.trials.home import find_trial  # noqa: PLC0415 - lazy
     from draftworth.trials.record import read  # noqa: PLC0415 - lazy
 
-    folder = trial if trial.is_dir() else find_trial(str(trial))
     told: list[str] = []
     modes, points = modes_from_trial(
         folder,
@@ -231,37 +224,57 @@ def _another(costs: "Costs", record: "TrialRecord", points: Sequence["StepCost"]
     return None
 
 
-def _check_out(out: Path | None, *, adds: bool) -> None:
-    """Refuse a place before anything is measured.
+def _check_place(path: Path, *, adds: bool) -> None:
+    """Refuse a place before anything is measured; that it can be written to is tried.
 
     Raises:
         UsageError: it is there already and nothing is added to it, or it cannot be written.
     """
-    if out is None:
-        return
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder: name a file")
-    if adds:
-        return
-    if out.exists():
-        raise UsageError(f"{out} is there already: choose another name, or remove it (its engine modes would be lost)")
-    if not out.parent.is_dir():
-        raise UsageError(f"{out.parent}: no such folder")
-    if not os.access(out.parent, os.W_OK):
-        raise UsageError(f"{out.parent}: cannot be written")
+    from draftworth.traces.places import try_folder  # noqa: PLC0415 - lazy
+
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder: name a file")
+        if adds and not path.exists():
+            return  # reading it says so
+        if not adds and path.exists():
+            lost = "its engine modes would be lost"
+            raise UsageError(f"{path} is there already: choose another name, or remove it ({lost})")
+        if not path.parent.is_dir():
+            raise UsageError(f"{path.parent}: no such folder")
+        try_folder(path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _keep(costs: "Costs", out: Path | None) -> None:
+    """Write what was measured, and say where, before something else fails."""
+    from draftworth.costs.file import new_costs, save_costs  # noqa: PLC0415 - lazy
+
+    path = out or new_costs()
+    save_costs(costs, path)
+    print(f"draftworth: what was measured is kept in {path}", file=sys.stderr)
 
 
 def _written(costs: "Costs", out: Path | None, *, as_json: bool) -> int:
+    """Write and show the costs; what cannot be written is shown, unless a document alone may be.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
     from draftworth.costs.file import new_costs, save_costs  # noqa: PLC0415 - lazy
     from draftworth.costs.ladder import lines  # noqa: PLC0415 - lazy
 
-    with suppress(BrokenPipeError):  # whoever read the output has gone
-        print(costs.model_dump_json(indent=1) if as_json else "\n".join(lines(costs)))
-        sys.stdout.flush()
-    path = out or new_costs()
-    save_costs(costs, path)
-    with suppress(BrokenPipeError):
-        if not as_json:
-            print(f"\nCosts: {path}")
-        sys.stdout.flush()
+    kept = False
+    try:
+        path = out or new_costs()
+        save_costs(costs, path)
+        kept = True
+    finally:
+        with suppress(BrokenPipeError):  # whoever read the output has gone
+            if as_json and kept:
+                print(costs.model_dump_json(indent=1))
+            elif not as_json:
+                print("\n".join([*lines(costs), *(["", f"Costs: {path}"] if kept else [])]))
+            sys.stdout.flush()
     return EXIT_DONE

@@ -228,6 +228,7 @@ def proxy(
     from draftworth.bench.address import address_of, clean_url  # noqa: PLC0415 - lazy
     from draftworth.cli.sources import access_of  # noqa: PLC0415 - lazy
     from draftworth.traces.proxy.base import ProxyPlan  # noqa: PLC0415 - lazy
+    from draftworth.traces.proxy.itself import leads_to_itself  # noqa: PLC0415 - lazy
     from draftworth.traces.writing import refuse_out  # noqa: PLC0415 - lazy
 
     for name, value, good in (
@@ -247,6 +248,8 @@ def proxy(
     if address.path:
         raise UsageError(f"--upstream {upstream}: paths are passed on as they are; give the URL without {address.path}")
     host, port = _listen(listen)
+    if leads_to_itself(address, host, port):
+        raise UsageError(f"--upstream {upstream} is where the proxy itself would listen: choose another port, --listen")
     access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
     refuse_out(out)
     asked = None

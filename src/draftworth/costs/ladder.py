@@ -39,7 +39,7 @@ def _order(one: StepCost) -> tuple[str, int, int, int]:
 
 def _steps(points: Sequence[StepCost], costs: Costs) -> Iterator[str]:
     yield "    B    n        ms   95 % interval      x T(1)  repeats"
-    most = max(one.ms for one in points)
+    most = max(one.ms for one in costs.points)  # one scale: bars of several tables are compared
     # One token of one request at this context, however that was measured.
     alike = [one for one in costs.points if one.context == points[0].context and one.batch * one.tokens == 1]
     first = (alike or points)[0].ms

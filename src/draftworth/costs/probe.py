@@ -131,6 +131,9 @@ class _Probe:
         if left_out := sorted({cell.context for cell in found} - {cell.context for cell in fits}):
             told = ", ".join(f"{one:,}" for one in left_out)
             self.notes.append(f"context {told}: left out, beyond the server's {limit:,} tokens (max_model_len)")
+        there = {cell.context for cell in fits}
+        if gone := [cell.label for cell in found if cell.context in there and cell not in fits]:
+            self.notes.append(f"{', '.join(gone)}: left out, beyond the server's {limit:,} tokens (max_model_len)")
         return fits
 
     def _warm_up(self) -> None:

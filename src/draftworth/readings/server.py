@@ -80,6 +80,8 @@ def find_server(url: str, *, access: Access, name: str | None = None, model: str
         chosen = engine(known)
     if chosen is None:
         titles = ", ".join(engine(one).title for one in CHOICES)
+        if why is not None and why.startswith("GET "):
+            why = f"{url}: {why.partition(': ')[2]}"  # it names a page that nobody typed
         raise UsageError(f"{why or base}; is it the base URL of a running server of {titles}?")
     chosen.version = next((page.version for page in pages if page.version), chosen.version)
     findings = [] if snapshot else [find(Code.METRICS_MISSING, f"no metrics: {why}")]

@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import json
 import re
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from math import isinf
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +21,7 @@ _BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _FIELD = re.compile(r"`\$\.(\w+)")
 NOT_JSON = "not JSON"
+OUT_OF_RANGE = "a number is out of range"
 
 
 class _Line(msgspec.Struct):
@@ -68,10 +71,12 @@ class JsonlTrace:
         try:
             one = decoder.decode(line)
         except msgspec.ValidationError as error:
+            if fault_of(line) == OUT_OF_RANGE:
+                raise BadRow(OUT_OF_RANGE) from None
             field = _FIELD.search(str(error))
             raise BadRow(f"{field[1]} is of the wrong type" if field else "no JSON object") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise BadRow(NOT_JSON) from None
+            raise BadRow(fault_of(line)) from None
         if one.prompt_token_ids is None or one.output_token_ids is None:
             raise BadRow(NO_PROMPT if one.prompt_token_ids is None else NO_OUTPUT)
         return Row(
@@ -85,6 +90,30 @@ class JsonlTrace:
             tokenizer_hash=one.tokenizer_hash,
             exact=one.exact is not False,
         )
+
+
+def fault_of(line: bytes) -> str:
+    """Return why a line that could not be decoded is no JSON; NaN and infinities, which Python's json writes, by name.
+
+    Args:
+        line: one that a strict decoder refused.
+    """
+    faults: list[str] = []
+
+    def constant(name: str) -> None:
+        faults.append(f"{name} is no JSON (null is)")
+
+    def number(text: str) -> float:
+        value = float(text)
+        if isinf(value):
+            faults.append(OUT_OF_RANGE)
+        return value
+
+    try:
+        json.loads(line.decode("utf-8"), parse_constant=constant, parse_float=number)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+    return faults[0] if faults else NOT_JSON
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -124,6 +124,7 @@ def _imported(path: Path, tokenizer: Path | None, model: str | None, vocabulary:
     from draftworth.traces.imports import (  # noqa: PLC0415 - lazy
         ImportedTrace,
         PromptsOnlyError,
+        UnreadableError,
         importers,
         recognised,
     )
@@ -131,7 +132,7 @@ def _imported(path: Path, tokenizer: Path | None, model: str | None, vocabulary:
 
     try:
         importer = recognised(path, importers())
-    except PromptsOnlyError:
+    except (PromptsOnlyError, UnreadableError):
         raise
     except UsageError as error:
         raise UsageError(

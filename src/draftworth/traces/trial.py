@@ -4,6 +4,7 @@ The rows are those of `bench.rows`; a server that told no ids leaves none, and i
 """
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,19 @@ _COLUMNS = {
     "thinking_tokens": "reasoning_tokens",
     "category": "category",
 }
+_MODEL_FLAGS = (
+    "--served-model-name",
+    "--served_model_name",
+    "--alias",
+    "--model",
+    "--model-path",
+    "--model_path",
+    "-m",
+    "--hf-repo",
+    "-hf",
+)
+"""Of vLLM, SGLang and llama.cpp; the name that clients use before the place of the weights."""
+_SERVES = re.compile(r"(?:^|/)(?:serve|trtllm-serve)$")
 _MARKS = frozenset({"arm", "block", "repeat", "prompt_id", "token_ids", "ok"})
 _MORE = ("arm", "ok", "prompt_id", "block", "repeat", "point", "token_source")
 
@@ -63,7 +77,7 @@ class TrialTrace(ParquetTrace):
     ) -> None:
         self.arm = _arm(path, file, arm)
         record = _record(file.parent)
-        served = _model(record)
+        served = _model(record, self.arm)
         if None not in {model, served} and model != served:
             raise UsageError(f"{path} has no requests of the model {model!r}; there is {served}: leave --model out")
         super().__init__(
@@ -131,10 +145,37 @@ def _record(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _model(record: dict[str, Any]) -> str | None:
-    """Return the served model: a benchmark names it; a trial does where its file says how the model is called."""
+def _model(record: dict[str, Any], arm: str) -> str | None:
+    """Return the served model, by the name that clients use where that is told.
+
+    A benchmark names it; a trial does where its file says how the model is called, else in what its servers were
+    started with.
+    """
     found = record.get("model") or _inner(record, "config", "service").get("model")
-    return found if isinstance(found, str) and found else None
+    if isinstance(found, str) and found:
+        return found
+    arms = [one for one in _list(record.get("arms")) if isinstance(one, dict)]
+    arms.sort(key=lambda one: one.get("name") != arm)  # its own before the others'
+    commands = [_list(one.get("command")) for one in (*arms, _inner(record, "config", "service"))]
+    return next((name for command in commands if (name := _in_command(list(map(str, command))))), None)
+
+
+def _in_command(command: list[str]) -> str:
+    """Return the model that a server was started for; empty where its command does not tell."""
+    for flag in _MODEL_FLAGS:
+        for at, word in enumerate(command):
+            module = flag == "-m" and "python" in command[max(at - 1, 0)]  # `python -m` is no model
+            if word == flag and at + 1 < len(command) and not module:
+                return command[at + 1]
+            if word.startswith(f"{flag}="):
+                return word.partition("=")[2]
+    served = max((at for at, word in enumerate(command) if _SERVES.search(word)), default=len(command))
+    named = command[served + 1 : served + 2]
+    return named[0] if named and not named[0].startswith("-") else ""
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _temperature(record: dict[str, Any]) -> float:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from draftworth.errors import UsageError
 from draftworth.traces.columns import NAMES, Row, check, ids_of, schema
+from draftworth.traces.places import try_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -296,8 +297,8 @@ def refuse_out(path: Path) -> None:
     """Refuse a place where no trace can be written, before anything is done for it.
 
     Raises:
-        UsageError: the file is there, or parts of a recording that was cut off; there is no such folder; the name is
-            too long, or says another format than Parquet.
+        UsageError: the file is there, or parts of a recording that was cut off; there is no such folder, or nothing can
+            be written in it; the name is too long, or says another format than Parquet.
     """
     with written(path):
         _refuse_out(path)
@@ -316,3 +317,4 @@ def _refuse_out(path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: no such folder")
+    try_folder(path)

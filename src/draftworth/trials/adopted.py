@@ -21,7 +21,7 @@ from draftworth.services.systemd.scene import TAG
 from draftworth.services.systemd.snapshot import UnitSnapshot
 from draftworth.services.systemd.variant import command_of
 from draftworth.trials import record as records
-from draftworth.trials.config import SystemdTrial
+from draftworth.trials.config import ArmConfig, SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.driver.fetched import NAME as FETCHED
 from draftworth.trials.home import all_trials
@@ -112,7 +112,7 @@ def read_trial(folder: Path) -> Tried:
         asked: dict[str, Any] = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
         config = SystemdTrial.model_validate_json(json.dumps(asked["config"]))
         observed = Observed.model_validate(begin["observed"])
-        same = redact.config(config)["arms"] == begin["config"]["arms"]
+        same = redact.config(config)["arms"] == [_of_now(one) for one in begin["config"]["arms"]]
         port = int(begin["config"]["service"]["port"])
     except UsageError as error:
         raise RefusedError(f"trial {folder.name}: {error}") from None
@@ -124,6 +124,11 @@ def read_trial(folder: Path) -> Tried:
     update = {"unit": observed.unit.snapshot.unit, "port": port}
     config = config.model_copy(update={"service": config.service.model_copy(update=update)})
     return Tried(folder, config, engine_named(config.service.engine), observed, events)
+
+
+def _of_now(arm: object) -> dict[str, Any]:
+    """Return an arm of a journal with the fields that were added since it was written."""
+    return ArmConfig.model_validate_json(json.dumps(arm)).model_dump(mode="json")
 
 
 def chosen(folder: Path, arm: str | None) -> tuple[TrialRecord, ArmComparison]:

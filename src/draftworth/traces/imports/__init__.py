@@ -21,7 +21,7 @@ from draftworth.traces.imports.vllm_log import NOTHING as NOTHING_OF_VLLM
 from draftworth.traces.imports.vllm_log import VllmLog
 from draftworth.traces.tokenizing import Tokenizer
 
-__all__ = ["FORMATS", "ImportedTrace", "PromptsOnlyError", "importers", "recognised"]
+__all__ = ["FORMATS", "ImportedTrace", "PromptsOnlyError", "UnreadableError", "importers", "recognised"]
 
 _NOTHING = {VllmLog.name: NOTHING_OF_VLLM, SglangLog.name: NOTHING_OF_SGLANG}
 _PROMPTS = frozenset({"turns", "prompt", "prompts", "messages", "question", "instruction", "conversations"})
@@ -35,6 +35,10 @@ PROMPTS_ONLY = (
 
 class PromptsOnlyError(UsageError):
     """A file of prompts, as workloads are: there is nothing to import."""
+
+
+class UnreadableError(UsageError):
+    """A file that begins as JSON does, and of which no record can be read."""
 
 
 def importers(*, requests: Path | None = None, outputs_only: bool = False) -> tuple[Importer, ...]:
@@ -66,6 +70,7 @@ def recognised(path: Path, choices: tuple[Importer, ...], name: str | None = Non
     Raises:
         UsageError: there is no such format, or the file is of none; lists them.
         PromptsOnlyError: the file holds prompts.
+        UnreadableError: it is JSON, and no record can be read; names the first and says why.
     """
     if name is not None:
         found = next((one for one in choices if one.name == name), None)
@@ -79,6 +84,8 @@ def recognised(path: Path, choices: tuple[Importer, ...], name: str | None = Non
     if found is None:
         if _is_prompts(begins):
             raise PromptsOnlyError(f"{path}: {PROMPTS_ONLY.format(path=path)}")
+        if begins.fault is not None:
+            raise UnreadableError(f"{begins.fault}; no request could be read")
         keys = ", ".join(list(begins.first)[:8])
         seen = f"; its keys are {keys}" if keys else ""
         raise UsageError(f"{path}: the format is not recognised{seen}; name it with --format: {', '.join(FORMATS)}")
@@ -144,7 +151,7 @@ class ImportedTrace:
             return PromptsOnlyError(f"{self.path}: {PROMPTS_ONLY.format(path=self.path)}")
         if other not in {name, None}:
             return UsageError(f"{error}, read as {name}; it looks like {other}: leave --format out")
-        if other is None:
+        if other is None and begins.fault is None:
             return UsageError(f"{error}, read as {name}; it does not look like {self._importer.title}")
         if not self.bad.total and name in _NOTHING:
             return UsageError(f"{self.path}: {_NOTHING[name]}")

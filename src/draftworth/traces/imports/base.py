@@ -6,6 +6,7 @@ and putting rows together is the same for all formats.
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from draftworth.errors import UsageError
 from draftworth.traces.columns import BadRow, Row, ids_of
-from draftworth.traces.jsonl import NOT_JSON, head, lines
+from draftworth.traces.jsonl import NOT_JSON, fault_of, head, lines
 from draftworth.traces.tokenizing import Tokenizer
 
 NEEDS_TOKENIZER = "text only, and no tokenizer was given"
@@ -22,6 +23,8 @@ NO_REQUEST = "no prompt"
 NO_ANSWER = "no answer"
 NO_OBJECT = "no JSON object"
 _SAMPLE = 1 << 16
+_TRIED = 1000
+"""Records at a file's beginning of which one has to be readable for the file to be recognised."""
 _TABLE = b"PAR1"
 
 
@@ -70,11 +73,13 @@ class Sample:
 
     Attributes:
         text: its first 64 KiB, unpacked; empty for a table.
-        first: its first record where it is JSON or a table, else empty.
+        first: its first record that can be read, where it is JSON or a table, else empty.
+        fault: where it is JSON and no record could be read: where the first is, and why.
     """
 
     text: str = ""
     first: Mapping[str, Any] = field(default_factory=dict)
+    fault: str | None = None
 
 
 class Importer(Protocol):
@@ -162,13 +167,20 @@ def sample(path: Path) -> Sample:
         row = next((one for _, one in records(path)), {})
         return Sample(first=row if isinstance(row, dict) else {})
     text = head(path, _SAMPLE).decode("utf-8", "replace").removeprefix("\ufeff")
-    first: Any = {}
-    if text.lstrip()[:1] in {"{", "["}:
-        try:
-            first = next((one for _, one in records(path)), {})
-        except UsageError:
-            first = {}  # not JSON after all: a log line that begins with a bracket
-    return Sample(text, first if isinstance(first, dict) else {})
+    begins = text.lstrip()[:1]
+    if begins not in {"{", "["}:
+        return Sample(text)
+    fault: str | None = None
+    try:
+        for where, one in islice(records(path), _TRIED):
+            if not isinstance(one, BadRow):
+                return Sample(text, one)
+            # What begins with a bracket may be a log's line, and no JSON at all.
+            if begins == "{" or str(one) not in {NOT_JSON, NO_OBJECT}:
+                fault = fault or f"{where}: {one}"
+    except UsageError as error:
+        fault = str(error) if _is_document(path) else None
+    return Sample(text, fault=fault)
 
 
 def is_table(path: Path) -> bool:
@@ -203,7 +215,7 @@ def records(path: Path) -> Generator[tuple[str, Mapping[str, Any] | BadRow], Non
         try:
             found = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            yield where, BadRow(NOT_JSON)
+            yield where, BadRow(fault_of(line))
             continue
         yield where, found if isinstance(found, dict) else BadRow(NO_OBJECT)
 
@@ -218,8 +230,8 @@ def _is_document(path: Path) -> bool:
         return False
     try:
         msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return True
+    except (msgspec.DecodeError, RecursionError):
+        return fault_of(line) == NOT_JSON
     return False
 
 

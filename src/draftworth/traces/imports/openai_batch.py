@@ -14,6 +14,7 @@ from draftworth.errors import UsageError
 from draftworth.traces.columns import BadRow
 from draftworth.traces.imports.base import Found, Recorded, Sample, object_of, records
 from draftworth.traces.imports.openai import FAILED, joined
+from draftworth.traces.jsonl import fault_of
 
 NO_INPUT = "no prompt; give the batch's input with --requests FILE"
 NOT_ASKED = "its custom_id is not in the batch's input"
@@ -66,6 +67,7 @@ class _Asked:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._places: dict[str, int] = {}
+        self._fault = ""
         try:
             self._file = path.open("rb")
         except OSError as error:
@@ -73,13 +75,18 @@ class _Asked:
 
     def __enter__(self) -> Self:
         at = 0
-        for line in self._file:
+        for number, line in enumerate(self._file, start=1):
             if line.strip():
-                self._places[str(_decoded(line).get("custom_id"))] = at
+                found = _decoded(line)
+                self._places[str(found.get("custom_id"))] = at
+                if not found and not self._fault:
+                    self._fault = f" ({self._path}:{number} cannot be read: {fault_of(line)})"
             at += len(line)
         if not self._places.keys() - {"None"}:
             self._file.close()
-            raise UsageError(f"{self._path} is no input of a batch: JSON lines with custom_id and body, not packed")
+            raise UsageError(
+                f"{self._path} is no input of a batch: JSON lines with custom_id and body, not packed{self._fault}"
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +94,7 @@ class _Asked:
 
     def body(self, name: str) -> Mapping[str, Any]:
         if name not in self._places:
-            raise BadRow(NOT_ASKED)
+            raise BadRow(f"{NOT_ASKED}{self._fault}")
         self._file.seek(self._places[name])
         return object_of(_decoded(self._file.readline()).get("body"))
 

@@ -19,7 +19,7 @@ import msgspec
 
 from draftworth.traces.columns import BadRow
 from draftworth.traces.imports.base import Found, Recorded, Sample, number_of, object_of
-from draftworth.traces.jsonl import lines
+from draftworth.traces.jsonl import NOT_JSON, fault_of, lines
 
 CUT_OFF = "cut off at 2048 (SGLang logs whole requests at --log-requests-level 3)"
 LEFT_OUT = "neither text nor ids in the log (SGLang writes them at --log-requests-level 3)"
@@ -89,7 +89,8 @@ def _of_json(text: str) -> _Line:
     try:
         found = msgspec.json.decode(text.encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return None, True, BadRow(UNREADABLE)
+        fault = fault_of(text.encode(errors="replace"))
+        return None, True, BadRow(UNREADABLE if fault == NOT_JSON else fault)
     rid = found.get("rid")
     made = (object_of(found.get("obj")), object_of(found.get("out")))
     return rid if isinstance(rid, str) else None, found["event"].endswith("finished"), made
