@@ -221,7 +221,6 @@ def test_requests_with_ids_outside_the_vocabulary_are_left_out_and_named(trace: 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "--drafter: which one? vllm-ngram-v1, "),
         (("--drafter", "ngram"), "unknown drafter 'ngram': choose one of vllm-ngram-v1, "),
         ((*NGRAM, "--k", "one"), "--k: must be whole numbers like 1,2,5, not 'one'"),
         ((*NGRAM, "--k", "1,,2"), "--k: must be whole numbers"),

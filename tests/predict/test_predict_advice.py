@@ -56,8 +56,10 @@ def test_none_pays_and_how_far_the_nearest_is() -> None:
     wide = verdict([told(1, 1, 0.9, width=0.2, limit="engine mode")])
     assert said.startswith("None of them pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
     assert "predicted 0.95 times as fast (0.90 to 1.00)" in said
-    assert wide.startswith("It cannot be told yet. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time")
-    assert "By its best value the engine's mode adds 2.00 ms to a step of 4.00 ms" in wide
+    assert wide.startswith(
+        "It cannot be told yet; by its best value none pays. The nearest, k = 1 (n-grams of 2 to 4) at 1 at a time"
+    )
+    assert "The engine's mode adds 2.00 ms to a step of 4.00 ms" in wide
     assert "an acceptance length of 2.40 is needed, and it has 1.75." in said
     assert reloads([told(1, 1, 0.95)], drafter("vllm-ngram-v1"), 1800.0) == ()
 
@@ -71,10 +73,10 @@ def test_within_the_margin_nothing_is_advised() -> None:
 def test_the_best_is_named_with_where_it_does_not_pay() -> None:
     said = verdict([told(3, 1, 1.4), told(3, 8, 0.9, limit="engine mode"), told(1, 1, 1.2)])
     assert said == (
-        "K = 3 (n-grams of 2 to 4) is predicted 1.40 times as fast (1.35 to 1.45) at 1 at a time; "
+        "It pays: k = 3 (n-grams of 2 to 4) is predicted 1.40 times as fast (1.35 to 1.45) at 1 at a time; "
         "nothing pays at 8 at a time."
     )
-    assert "the interval reaches below 1, so a trial decides" in verdict([told(3, 1, 1.04)])
+    assert "its interval reaches below 1.02, so a trial decides" in verdict([told(3, 1, 1.04)])
 
 
 def test_a_load_that_was_not_probed_does_not_make_the_headline() -> None:
@@ -145,18 +147,32 @@ def test_k_by_batch_size_is_vllms_table() -> None:
     speeds = {(5, 1): 1.5, (1, 1): 1.2, (5, 4): 0.9, (1, 4): 1.1, (5, 16): 0.5, (1, 16): 0.55}
     table = per_batch_size([told(k, load, speed, idle=0.9) for (k, load), speed in speeds.items()])
     assert table is not None
-    assert table.table == ((1, 2, 5), (3, 8, 1), (9, 1_000_000, 0))
+    assert table.table == ((1, 2, 5), (3, 8, 1), (9, 16, 0))
+    assert table.unsure == (16,)
     assert table.loads == (1, 4, 16)
     assert table.gain == pytest.approx((math.log(1.5) + math.log(1.1) + math.log(0.9)) / 3)
 
 
 def test_off_is_not_free_in_a_server_that_speculates() -> None:
-    """k = 3 at 0.97 is better than k = 0, which keeps the engine's mode and runs at 0.6."""
-    table = per_batch_size([told(3, 1, 1.5), told(3, 8, 0.97)])
-    assert table is not None
-    assert table.table == ((1, 1_000_000, 3),)
-    # What is won at 1 is lost at 8: then no table is advised at all.
+    """What is won at 1 is lost at 8, where k = 0 keeps the engine's mode and runs at 0.6: no table is advised."""
+    assert per_batch_size([told(3, 1, 1.5), told(3, 8, 0.97)]) is None
     assert per_batch_size([told(3, 1, 1.1), told(3, 8, 0.5)]) is None
+    table = per_batch_size([told(3, 1, 1.5, idle=0.9), told(3, 8, 0.97, idle=0.9)])
+    assert table is not None
+    assert table.table == ((1, 2, 3), (3, 8, 0))
+
+
+def test_a_table_drafts_only_where_that_pays_beyond_doubt_and_was_predicted() -> None:
+    """No range reaches beyond the loads: vLLM carries the last k on, so that the last entry is 0 (0.32, `utils.py`)."""
+    table = per_batch_size([told(2, 4, 1.3), told(2, 8, 1.2), told(2, 16, 1.1, width=0.3, idle=0.95)])
+    assert table is not None
+    assert table.table == ((1, 3, 0), (4, 11, 2), (12, 16, 0))
+    assert (table.loads, table.unsure) == ((4, 8, 16), (16,))
+    assert table.gain == pytest.approx((math.log(1.3) + math.log(1.2) + math.log(0.95)) / 3)
+    alone = per_batch_size([told(2, 4, 1.3)])
+    assert alone is not None
+    assert alone.table == ((1, 3, 0), (4, 4, 2), (5, 5, 0))
+    assert per_batch_size([told(4, 1, 1.15, width=0.4), told(4, 2, 1.13, width=0.4)]) is None
 
 
 def test_a_table_holds_settings_of_one_server() -> None:
@@ -170,6 +186,8 @@ def test_a_table_holds_settings_of_one_server() -> None:
 def test_ranges_cover_every_batch_size_once_and_keep_what_was_predicted(k_at: dict[int, int]) -> None:
     found = ranges(k_at)
     assert found[0][0] == 1
+    assert found[-1][1] == max(k_at) + (k_at[max(k_at)] > 0)
+    assert found[-1][2] == 0 or found[-1][1] == max(k_at)
     for (_, last, k), (first, _, other) in pairwise(found):
         assert (first, other != k) == (last + 1, True)
     for size, k in k_at.items():

@@ -192,7 +192,6 @@ def test_a_head_must_bring_back_its_step_and_its_own_time() -> None:
         concurrencies=(1,),
         context=10,
         method=("eagle3", None),
-        other=("ngram", "V1"),
         draft_share=0.1,
     )
     assert first.length.value == pytest.approx((3.0 + 3 + 0.25) / 2.5)

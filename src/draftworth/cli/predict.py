@@ -29,7 +29,7 @@ from draftworth.cli.settings import (
     whole_numbers,
 )
 from draftworth.cli.sources import ApiKeyEnv, CaFile, Headers
-from draftworth.errors import UsageError
+from draftworth.errors import EXIT_DONE, EXIT_NOT_MEASURED, UsageError
 
 if TYPE_CHECKING:
     from draftworth.costs.base import Costs
@@ -56,7 +56,10 @@ def predict(
     log: Annotated[Path | None, Parameter(help="With --url: the server's log, for graph sizes and runner.")] = None,
     drafter: Annotated[
         str | None,
-        Parameter(help="Which algorithm, see `draftworth replay --list`; default: the engine's own n-gram drafting."),
+        Parameter(
+            help="Which algorithm, see `draftworth replay --list`; several are compared: `vllm-ngram-v1,vllm-suffix`. "
+            "Default: the engine's own n-gram drafting."
+        ),
     ] = None,
     k: MostDrafted = None,
     min: Shortest = None,  # noqa: A002
@@ -65,7 +68,7 @@ def predict(
     grid: Annotated[
         bool, Parameter(negative="", help="The settings worth trying; the default where none are named.")
     ] = False,
-    concurrency: Annotated[str, Parameter(help="Requests that run at a time, e.g. 1,4,16.")] = "1,2,4,8",
+    concurrency: Annotated[str, Parameter(help="Requests that run at a time, e.g. 1,4,16; at most 4,096.")] = "1,2,4,8",
     context: Annotated[
         int | None, Parameter(help="Tokens of a request in the KV cache; default: the trace's, half-way an answer.")
     ] = None,
@@ -108,7 +111,7 @@ def predict(
     No server is restarted. "None of them pays" is an answer, with how far the nearest is.
 
     Exits 0 when predicted, 1 for wrong input; with --url also 2 where the server is busy or speculates, 6 where nothing
-    could be measured.
+    could be measured; with --check also 6 where no arm could be judged.
     """
     if check:
         if trace is not None or url is not None:
@@ -130,10 +133,12 @@ def predict(
     from draftworth.costs.paper.config import read_shape  # noqa: PLC0415 - lazy
     from draftworth.costs.subject import subject  # noqa: PLC0415 - lazy
     from draftworth.drafters.base import Limits  # noqa: PLC0415 - lazy
+    from draftworth.drafters.limits import check_at_a_time  # noqa: PLC0415 - lazy
     from draftworth.predict.speculation import default_drafter  # noqa: PLC0415 - lazy
-    from draftworth.predict.whole import check_engine, context_of, predicted  # noqa: PLC0415 - lazy
+    from draftworth.predict.whole import Run, check_engine, context_of, predicted  # noqa: PLC0415 - lazy
     from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
 
+    check_at_a_time(loads)
     shape = None if model_config is None else read_shape(model_config)
     opened = open_trace(trace, tokenizer=tokenizer, model=model, arm=arm, vocabulary=vocabulary)
     if arm is not None:
@@ -141,20 +146,22 @@ def predict(
     access = access_of(api_key_env=api_key_env, header=header, ca_file=ca_file)
     server = None if url is None else subject(url, access=access, log=log)
     known = load_costs(costs or Path()) if server is None else _before(server)
-    chosen = chosen_drafter(drafter or default_drafter(known.engine, known.version, known.runner))
-    check_engine(chosen, known)
+    names = drafter or default_drafter(known.engine, known.version, known.runner)
+    chosen = [chosen_drafter(name) for name in dict.fromkeys(one.strip() for one in names.split(","))]
+    for one in chosen:
+        check_engine(one, known)
     named = any(value is not None for value in (k, min, max, set))
-    settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid or not named)
+    settings = [
+        chosen_settings(one, k=k, shortest=min, longest=max, more=set or (), grid=grid or not named) for one in chosen
+    ]
     limits = Limits(max_model_len=max_model_len, vocabulary=vocabulary)
-    replayed = _replayed(opened, chosen, settings, loads, limits)
+    runs = [Run(one, _replayed(opened, one, some, loads, limits)) for one, some in zip(chosen, settings, strict=True)]
     if server is not None:
-        depth = context or context_of(replayed[loads[0]][0].seen)
-        known = _probed(server, depth, loads, [one.k for one in settings])
-    prediction = predicted(
-        trace, chosen, replayed, known, shape=shape, context=context, draft_share=draft_share if heads else None
-    )
+        depth = context or context_of(runs[0].replayed[loads[0]][0].seen)
+        known = _probed(server, depth, loads, [one.k for some in settings for one in some])
+    prediction = predicted(trace, runs, known, shape=shape, context=context, draft_share=draft_share if heads else None)
     _show(prediction, top=top, as_json=as_json)
-    return 0
+    return EXIT_DONE
 
 
 def _check_values(costs: Path | None, url: str | None, draft_share: float, counts: Mapping[str, int | None]) -> None:
@@ -179,10 +186,12 @@ def _probed(found: "Subject", context: int, loads: Sequence[int], ks: Sequence[i
     from draftworth.cli.probe import measured  # noqa: PLC0415 - lazy
     from draftworth.costs.file import new_costs, save_costs  # noqa: PLC0415 - lazy
     from draftworth.costs.probe import Options  # noqa: PLC0415 - lazy
+    from draftworth.drafters.limits import MOST_AT_A_TIME  # noqa: PLC0415 - lazy
 
     # In doublings: T is a staircase with wide treads up there.
     most = max(loads) * (1 + max(ks))
-    sizes = {1, 2, *loads, *(2**at for at in range(most.bit_length() + 1))}
+    doublings = (2**at for at in range(most.bit_length() + 1))
+    sizes = {1, 2, *loads, *(one for one in doublings if one <= MOST_AT_A_TIME)}
     options = Options(concurrency=tuple(sorted(sizes)), contexts=(context,), budget_s=_PROBE_S)
     costs = measured(found, options)
     path = new_costs()
@@ -231,4 +240,4 @@ def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str
         else:
             print("\n".join(check_lines(checked)))
         sys.stdout.flush()
-    return 0
+    return EXIT_DONE if checked.cells else EXIT_NOT_MEASURED

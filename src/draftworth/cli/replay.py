@@ -30,12 +30,17 @@ from draftworth.errors import UsageError
 if TYPE_CHECKING:
     from draftworth.drafters.base import Drafter, Setting
 
+DEFAULT = "vllm-ngram-v1"
+"""What is replayed where no drafter is named: what `predict` takes where nothing is known of the engine."""
+
 
 def replay(
     trace: TraceFile = None,
     /,
     *,
-    drafter: Annotated[str | None, Parameter(help="Which algorithm; --list names them.")] = None,
+    drafter: Annotated[
+        str | None, Parameter(help="Which algorithm; --list names them. Default: vllm-ngram-v1, and that is said.")
+    ] = None,
     k: MostDrafted = None,
     min: Shortest = None,  # noqa: A002
     max: Longest = None,  # noqa: A002
@@ -77,7 +82,12 @@ def replay(
     ):
         if value is not None and value < 1:
             raise UsageError(f"--{name}: must be at least 1, not {value}")
-    chosen = chosen_drafter(drafter)
+    from draftworth.drafters.limits import check_at_a_time  # noqa: PLC0415 - lazy
+
+    check_at_a_time([concurrency])
+    if drafter is None:
+        print(f"No --drafter was named, so it is {DEFAULT}; --list names the others.", file=sys.stderr)
+    chosen = chosen_drafter(drafter or DEFAULT)
     settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid)
     return _replay(
         trace,

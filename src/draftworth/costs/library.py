@@ -82,7 +82,9 @@ def lookup(
     """Return what the library says of an engine mode, with a wide interval; None where it has nothing like it.
 
     Entries of the same engine and method are taken, of the same runner where both are known: another runner or method
-    is another mode, and is not guessed. A release without entries of its own takes those of the others, and says so.
+    is another mode, and is not guessed here (`mode` lets methods that draft on the host stand in for each other).
+    A release without entries of its own takes those of the others, and says so.
+
     M0, of steps that draft nothing, has the geometric mean of its entries, and Student's 95 % prediction interval of
     one more M0, widened to hold every entry: nothing that was ever measured lies outside. M1 is M0 times the geometric
     mean of M1 / M0 of entries of one run, both measured on one machine at one batch: means over different machines say

@@ -73,7 +73,7 @@ def mode_band(
     Raises:
         UsageError: nothing is known, not even from the library.
     """
-    drafts, runner = method
+    drafts = method[0]
     mine, borrowed = stand_in(costs, method)
     own = {kind: [mode for mode in mine if mode.kind == kind] for kind in _KINDS}
     size = tokens.size
@@ -89,20 +89,15 @@ def mode_band(
         if other:
             band = _measured(other, batch, longest, part, widen=OTHER_KIND)
             return band, f"taken from the other kind of step, widened ({_sources(other)})"
-        found = lookup(
-            engine=costs.engine,
-            version=costs.version,
-            runner=runner,
-            method=drafts,
-            base_ms=float(part.ms[0]),
-            kind=kind,
-        )
+        found, other_method = _elsewhere(costs, method, lookup, kind=kind, base_ms=float(part.ms[0]))
         if found is None:
             raise UsageError(
                 f"nothing is known of what {drafts} adds to a step of this engine: measure it with a null-draft arm"
                 " and one of synthetic acceptance, and add them with `draftworth probe --add-trial TRIAL`"
             )
-        return _from_library(found, part), found.source
+        if other_method is None:
+            return _from_library(found, part), found.source
+        return _from_library(found, part, widen=OTHER_KIND), f"that of {other_method}, widened ({found.source})"
 
     for name, where in kinds(costs, method, batch=batch, longest=longest, tokens=tokens).items():
         part = base.take(where)
@@ -167,11 +162,33 @@ def _mixed(idle: Band, drafting: Band, shared: tuple[float, float, float] | None
 
 def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:
     """Whether anything is known of what a method adds to a step, measured or from the library."""
+    return (
+        bool(stand_in(costs, method)[0]) or _elsewhere(costs, method, lookup, kind="idle", base_ms=1.0)[0] is not None
+    )
+
+
+def _elsewhere(
+    costs: Costs,
+    method: tuple[str, str | None],
+    lookup: Lookup,
+    *,
+    kind: Literal["idle", "drafting"],
+    base_ms: float,
+) -> tuple[EngineMode | None, str | None]:
+    """Return a method's mode out of the library, and of which other method it is; None where it is its own.
+
+    As of measured modes (`stand_in`): where the library has nothing of a method that drafts on the host, that of the
+    other one stands in.
+    """
     drafts, runner = method
-    if stand_in(costs, method)[0]:
-        return True
-    found = lookup(engine=costs.engine, version=costs.version, runner=runner, method=drafts, base_ms=1.0, kind="idle")
-    return found is not None
+    others = sorted(ON_THE_HOST - {drafts}) if drafts in ON_THE_HOST else []
+    for name in (drafts, *others):
+        found = lookup(
+            engine=costs.engine, version=costs.version, runner=runner, method=name, base_ms=base_ms, kind=kind
+        )
+        if found is not None:
+            return found, None if name == drafts else name
+    return None, None
 
 
 def stand_in(costs: Costs, method: tuple[str, str | None]) -> tuple[list[EngineMode], str | None]:
@@ -240,6 +257,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _from_library(found: EngineMode, base: Band) -> Band:
+def _from_library(found: EngineMode, base: Band, *, widen: tuple[float, float] = (1.0, 1.0)) -> Band:
     flat = np.ones_like(base.ms)
-    return Band(found.ms * flat, found.low * flat, found.high * flat, np.zeros_like(base.measured))
+    low, high = min(found.low, found.low * widen[0]), max(found.high, found.high * widen[1])
+    return Band(found.ms * flat, low * flat, high * flat, np.zeros_like(base.measured))

@@ -215,18 +215,23 @@ class FittedModel:
         batch, longest = place
         overlap = not self._beside_streams(*method)
         most = int(totals[-1])
-        base = self.steps.table(batch, most, context, overlap=overlap).take(totals - batch)
+        table = self.steps.table(batch, most, context, overlap=overlap)
+        base = table.take(totals - batch)
         from draftworth.costs.library import lookup  # noqa: PLC0415 - its intervals need scipy
 
         costs = self.costs.model_copy(update={"modes": tuple(self._recentred(mode) for mode in self.costs.modes)})
         mode: ModeBand = mode_band(costs, method, batch=batch, longest=longest, tokens=totals, base=base, lookup=lookup)
         whole = base.plus(mode.band)
-        floor = base.ms / 10  # an interval of milliseconds never reaches nothing
+        # Speculation takes nothing off a step: where a mode is below 0, so that a step would be cheaper than a plain
+        # one of the same requests, that is noise of two measurements.
+        floor, least = float(table.ms[0]), float(table.low[0])
+        ms, high = np.maximum(whole.ms, floor), np.maximum(whole.high, floor)
         there = np.zeros(totals.size, dtype=np.bool_)
         found = kinds(costs, method, batch=batch, longest=longest, tokens=totals)
         for kind, where in found.items():
             there[where] = self._measured_at(method, kind, batch, context)
-        band = Band(whole.ms, np.maximum(whole.low, floor), whole.high, whole.measured & there)
+        low = np.minimum(np.maximum(whole.low, least), ms)
+        band = Band(ms, low, high, whole.measured & there)
         return ModedSteps(band, base, mode.band, mode.why, found)
 
     def _measured_at(self, method: tuple[str, str | None], kind: Kind, batch: int, context: int) -> bool:

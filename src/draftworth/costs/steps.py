@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from draftworth.costs import experts
-from draftworth.costs.base import Costs, StepCost
+from draftworth.costs.base import REFERENCE, Costs, StepCost
 from draftworth.costs.curve import Band, Curve, Floats, Growth, Ints, only
 from draftworth.costs.kv import NEAR_SHARE, at_context, kv_slope
 from draftworth.costs.paper.config import ModelShape
@@ -23,6 +23,15 @@ LONE_UNKNOWN = 0.05
 """The same where no shape is known: little, with an interval up to in proportion to the tokens."""
 
 
+def _no_cheaper(table: Band) -> Band:
+    """Return the steps of a batch, none of them below its first, which carries one token a request.
+
+    A step that does the same and verifies drafts beside cannot take less; where points say so it is their noise.
+    """
+    ms, low = np.maximum(table.ms, table.ms[0]), np.maximum(table.low, table.low[0])
+    return Band(ms, np.minimum(low, ms), np.maximum(table.high, ms), table.measured)
+
+
 class Steps:
     """T of B requests with N tokens together, at a context; `FittedModel` says what lies behind it."""
 
@@ -31,6 +40,7 @@ class Steps:
         self.slope = kv_slope(costs.points, shape)
         self.prefixes = read_prefixes(costs, self.slope)
         self.points = self.prefixes.points
+        self._written = costs.points
         self.shape = shape
         self.rho = rho
         self.stairs = staircase(costs.graph_sizes, costs.points, costs.engine)
@@ -71,8 +81,8 @@ class Steps:
         table = self._tables.get(key)
         if table is None or table.ms.size <= most - batch:
             grown = most if table is None else max(most, batch + 2 * table.ms.size)
-            table = self._pinned(
-                self._steps(batch, np.arange(batch, grown + 1), context, overlap=overlap), batch, context
+            table = _no_cheaper(
+                self._pinned(self._steps(batch, np.arange(batch, grown + 1), context, overlap=overlap), batch, context)
             )
             self._tables[key] = table
         return table
@@ -209,7 +219,10 @@ class Steps:
         elif exact:
             untold = "prefix, without what a prefill costs beyond a decode step: probe it again"
             how = untold if exact[0].how == "prefix" and trust == "untold" else exact[0].how
-            return f"T of {batch} x {total / batch:g} tokens: measured ({how})"
+            told = f"T of {batch} x {total / batch:g} tokens"
+            if any((one.batch, one.tokens, one.how) == (batch, exact[0].tokens, exact[0].how) for one in self._written):
+                return f"{told}: measured ({how})"
+            return f"{told}: derived from {REFERENCE * batch} streams of one token"
         curve = by_stream if batch == total or by_prefix is None else by_prefix
         kind = "concurrency" if curve is by_stream else "prefix"
         sizes = curve.sizes if curve is not None else ()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftworth.drafters.base import Limits, Session, Setting
+from draftworth.drafters.limits import check_k
 from draftworth.drafters.windows import EOS, GRID_K, NgramSession, Rules, checked, continuation, none_of
 from draftworth.errors import UsageError
 
@@ -58,6 +59,7 @@ class HFPromptLookup:
             raise UsageError(f"{self.name} has no parameter 'min': its shortest n-gram is always one token")
         none_of(self.name, more, (EOS,))
         ks = checked("prompt_lookup_num_tokens", (DEFAULT_K,) if k is None else k)
+        check_k("prompt_lookup_num_tokens", ks)
         longest = checked("max_matching_ngram_size", (DEFAULT_MAX,) if max is None else max)
         others = [{EOS: end} for end in _ends((more or {})[EOS])] if EOS in (more or {}) else [{}]
         return [Setting(one, None, n, other) for other in others for n in longest for one in ks]

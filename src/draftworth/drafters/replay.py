@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from draftworth.drafters.base import Drafter, Limits, Setting
 from draftworth.drafters.counts import SettingCounts
 from draftworth.drafters.gathered import Gathered, Seen
+from draftworth.drafters.limits import check_size
 from draftworth.drafters.rows import inside, within
 from draftworth.errors import UsageError
 from draftworth.traces.base import TOKENS_A_BATCH, BadRows, Trace
@@ -68,8 +69,9 @@ def replay(
         seed: of the intervals' resampling.
 
     Raises:
-        UsageError: the trace cannot be read, or no request of it has a step.
+        UsageError: the trace cannot be read, no request of it has a step, or the settings' tables would not fit.
     """
+    check_size(settings)
     session = drafter.session(settings, limits)
     gathered = Gathered(settings)
     kept: list[tuple[list[str], NDArray[np.int32], NDArray[np.int32]]] = []

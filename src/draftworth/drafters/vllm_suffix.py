@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from draftworth.drafters.base import Limits, Setting
-from draftworth.drafters.suffix_session import CACHED, DEFAULTS, DEPTH, FACTOR, LEAST, MOST_K, SuffixSession
+from draftworth.drafters.limits import check_k
+from draftworth.drafters.suffix_session import CACHED, DEFAULTS, DEPTH, FACTOR, LEAST, SuffixSession
 from draftworth.drafters.vllm_config import speculative_config
 from draftworth.errors import UsageError
 
@@ -48,7 +49,7 @@ class VLLMSuffix:
         "vLLM 0.32.0 vllm/v1/spec_decode/suffix_decoding.py; arctic_inference 0.1.1 csrc/suffix_decoding/suffix_tree.cc"
     )
 
-    def settings(  # noqa: C901 - one check a parameter
+    def settings(
         self,
         *,
         k: Sequence[int] | None = None,
@@ -78,9 +79,7 @@ class VLLMSuffix:
             values[name] = given
         if k is not None and not k:
             raise UsageError(f"{self.name}: no value is given for k")
-        for value in k or ():
-            if not 1 <= value <= MOST_K:
-                raise UsageError(f"{self.name}: k={value} must be 1 to {MOST_K}")
+        check_k(f"{self.name}: k", k or ())
         found = []
         for point in product(*values.values()):
             parameters = dict(zip(values, point, strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftworth.drafters.base import Counts, Limits, Session, Setting
+from draftworth.drafters.limits import check_k
 from draftworth.drafters.matching import UNBOUNDED, last_match, replay
 from draftworth.drafters.vllm_config import speculative_config
 from draftworth.errors import UsageError
@@ -190,6 +191,7 @@ class VLLMNgram:
         """
         none_of(self.name, more)
         ks = checked("num_speculative_tokens", VLLM_K if k is None else k)
+        check_k("num_speculative_tokens", ks)
         shortest = None if min is None else checked("prompt_lookup_min", min)
         longest = None if max is None else checked("prompt_lookup_max", max)
         if shortest is None and longest is None:

@@ -37,13 +37,13 @@ class Parts(Frozen):
     """T(B, 1): a step of the baseline."""
     verify_ms: float
     """What the drafted tokens add to it without any engine mode."""
-    mode_ms: float
-    """What the engine's mode and the drafter add."""
+    mode_ms: float | None
+    """What the engine's mode and the drafter add; None where nothing is known of it, not even from other servers."""
 
     @property
     def step_ms(self) -> float:
-        """The whole step."""
-        return self.base_ms + self.verify_ms + self.mode_ms
+        """The whole step; without the engine's mode where that is not known."""
+        return self.base_ms + self.verify_ms + (self.mode_ms or 0.0)
 
 
 class Predicted(Frozen):
@@ -64,6 +64,7 @@ class Predicted(Frozen):
     length_per_drafting_step: float | None
     """Tokens per drafting step; None where nothing is drafted."""
     speed_up: Range
+    """At most the tokens per step: a step that verifies drafts takes no less than a plain one of the same requests."""
     tpot_ratio: Range
     step_ms: Range
     """The expected step, with the interval of its costs."""
@@ -81,10 +82,18 @@ class Predicted(Frozen):
     base_measured: bool = False
     """Whether the baseline's own step was measured at this load, and not carried over from others."""
 
+    drafter: str = ""
+    """Whose setting it is; empty in predictions of one drafter by earlier versions."""
+
     @property
     def pays(self) -> bool:
         """Whether it is faster, by its best value."""
         return self.speed_up.value > 1
+
+    @property
+    def at_best(self) -> bool:
+        """Whether it leaves out the engine's mode, of which nothing is known: it is no faster than this, and slower."""
+        return self.parts.mode_ms is None
 
 
 class Reload(Frozen):
@@ -102,6 +111,8 @@ class Reload(Frozen):
     seconds: float | None
     """Seconds of the reloads it takes at least, there and back, by the baseline's own start (a start with speculation
     can take several times as long); None where no start's time is known."""
+    drafter: str = ""
+    """Whose setting it is; empty in predictions of one drafter by earlier versions."""
 
 
 class PerBatchSize(Frozen):
@@ -110,12 +121,15 @@ class PerBatchSize(Frozen):
     min: int | None = None
     max: int | None = None
     table: tuple[tuple[int, int, int], ...]
-    """vLLM's `num_speculative_tokens_per_batch_size`: first and last batch size, and k; 0 is off."""
+    """vLLM's `num_speculative_tokens_per_batch_size`: first and last batch size, and k; 0 is off. The last entry is 0
+    where drafting at the largest load pays: vLLM carries the last k on to all larger batches."""
     gain: float
     """Mean over the loads of the log speed-up over no speculation at all, with k chosen by load. k = 0 is not free: the
     engine's mode stays."""
     loads: tuple[int, ...]
-    """The loads that were predicted; beyond the largest its k is carried on."""
+    """The loads that were predicted; outside of them the table drafts nothing."""
+    unsure: tuple[int, ...] = ()
+    """Those of them at which no k is faster beyond doubt: the table drafts nothing there."""
 
 
 class Needed(Frozen):
@@ -127,9 +141,12 @@ class Needed(Frozen):
     """What drafting k tokens takes."""
     step_ms: float
     length: Range
-    """Acceptance length per step (a head drafts in each step) that costs nothing and gains nothing."""
+    """Acceptance length per step (a head drafts in each step) that costs nothing and gains nothing; above k + 1, which
+    is all that a step can yield, no acceptance pays."""
     possible: bool
     """Whether it can be at most k + 1, by its interval."""
+    sure: bool = True
+    """Whether the whole interval lies within k + 1; where it does not, it may be that no acceptance pays."""
 
 
 class Prediction(Frozen):
@@ -142,7 +159,7 @@ class Prediction(Frozen):
     settings: tuple[Predicted, ...]
     """Every setting at every load."""
     verdict: str
-    """The answer in one sentence."""
+    """The answer, what to do first: it pays, it does not, or it cannot be told without these reloads."""
     reloads: tuple[Reload, ...] = ()
     mode_arms: dict[str, tuple[str, ...]] = {}
     """Arms that measure the engine's mode where it was not measured here: name to what the engine is started with."""
@@ -186,6 +203,8 @@ class Checked(Frozen):
     cells: tuple[CheckedCell, ...]
     left_out: tuple[str, ...] = ()
     """Arms that could not be checked, and why."""
+    findings: tuple[str, ...] = ()
+    """Cells whose measured steps contradict the replay, and what that can come from."""
     median_error: float | None = None
     """Median of |error|."""
     p95_error: float | None = None

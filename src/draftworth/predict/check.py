@@ -21,6 +21,7 @@ from draftworth.drafters import drafter
 from draftworth.drafters.base import Setting
 from draftworth.engines.base import AcceptanceCounts, synthetic_in
 from draftworth.errors import UsageError
+from draftworth.predict.advice import MARGIN
 from draftworth.predict.armreplay import from_counts, replayed
 from draftworth.predict.base import Checked, CheckedCell, Range
 from draftworth.predict.speculation import replayable
@@ -64,12 +65,36 @@ def check_trials(
         for cell in _cells(trial, own, [one for one in trials if _before(one, trial)], left_out)
     ]
     errors = np.array([abs(one.error) for one in cells])
+    learns = {(trial.record.id, name) for trial in trials for (name, _), load in trial.loads.items() if _shares(load)}
     return Checked(
         cells=tuple(cells),
         left_out=tuple(left_out),
         median_error=float(np.median(errors)) if cells else None,
         p95_error=float(np.quantile(errors, 0.95)) if cells else None,
         wrong_signs=sum(one.sign_right is False for one in cells),
+        findings=tuple(text for cell in cells if (text := _contradicts(cell, learns=(cell.trial, cell.arm) in learns))),
+    )
+
+
+def _shares(load: Load) -> bool:
+    """Whether an arm's requests learn from each other."""
+    config = load.arm.declared.get("speculative_config")
+    return load.place.method == "suffix" or (isinstance(config, Mapping) and config.get("method") == "suffix")
+
+
+def _contradicts(cell: CheckedCell, *, learns: bool) -> str | None:
+    """Return a finding where an arm's own steps contradict the replay: beyond its interval, and by more than 2 %."""
+    steps, own = cell.steps_per_token, cell.measured_steps_per_token
+    if cell.source != "replay" or own is None:
+        return None
+    if steps.low <= own <= steps.high or abs(own / steps.value - 1) <= MARGIN:
+        return None
+    where = cell.point or f"{cell.concurrency} at a time"
+    knew = "its server knew these prompts already (name its earlier trials too), or " if learns else ""
+    return (
+        f"{cell.trial}, {cell.arm} at {where}: it took {own:.3f} steps a token, the replay says {steps.value:.3f} "
+        f"({steps.low:.3f} to {steps.high:.3f}): {knew}its drafts or its answers differ from what was replayed; the "
+        "cell's error is not that of the costs alone"
     )
 
 

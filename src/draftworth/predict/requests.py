@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftworth.drafters.base import Counts, Drafter, Limits, Session, Setting
+from draftworth.drafters.limits import check_size
 from draftworth.drafters.replay import Replayed, replay
+from draftworth.errors import UsageError
 from draftworth.traces.base import Trace, TraceBatch
 
 MOST = 20_000
@@ -15,7 +17,10 @@ MOST = 20_000
 _BYTES = 64 * 2**20
 """Of a drafter's table at a time."""
 _FEWEST = 64
-"""Requests a drafter is given at a time at least, for each that is decoded at a time."""
+"""Requests a drafter whose requests share something is given at a time at least, for each that is decoded at a time:
+those that run when a part ends are finished before the next begins."""
+_MOST_BYTES = 4 * 2**30
+"""Of a drafter's table at a time, where that many requests make it larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +66,59 @@ class _Watched:
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> "_Session":
         """Begin a replay."""
+        check_size(settings)
+        at_a_time = limits.concurrency if self._drafter.shared else 1
+        # Several requests at a time have each setting learn for itself, so that settings can be replayed apart.
+        parts = [settings] if at_a_time == 1 else [[one] for one in settings]
+        each = max(len(some) * 2 * (max(one.k for one in some) + 1) ** 2 * 8 for some in parts)
+        size = max(1 if at_a_time == 1 else _FEWEST * at_a_time, _BYTES // each)
         k = max(one.k for one in settings)
-        each = len(settings) * 2 * (k + 1) ** 2 * 8
-        return _Session(
-            self._drafter.session(settings, limits), self.kept, max(_FEWEST * limits.concurrency, _BYTES // each)
-        )
+        return _Session([self._drafter.session(some, limits) for some in parts], self.kept, (size, each, k))
 
 
 class _Session:
-    def __init__(self, session: Session, kept: "_Kept", size: int) -> None:
-        self._session = session
+    def __init__(self, sessions: Sequence[Session], kept: "_Kept", size: tuple[int, int, int]) -> None:
+        self._sessions = sessions
         self._kept = kept
-        self._size = size
+        self._size, self._each, self._k = size
 
     def feed(self, batch: TraceBatch, groups: NDArray[np.int32], group_count: int) -> Counts:
         """Replay a batch, each request counted by itself, and add up what was asked for."""
-        joint: NDArray[np.int64] | None = None
+        table: list[NDArray[np.int64]] = []
         steps = []
         for first in range(0, len(batch), self._size):
             some = _part(batch, first, min(first + self._size, len(batch)))
+            if self._each * len(some) > _MOST_BYTES:
+                raise UsageError(
+                    f"drafts of up to {self._k:,} tokens take {self._each * len(some) / 2**30:.0f} GiB with so many "
+                    "requests at a time: give a smaller --k or --concurrency"
+                )
             fine = np.arange(2 * len(some), dtype=np.int32).reshape(-1, 2)
-            counts = self._session.feed(some, fine, 2 * len(some))
-            if joint is None:
-                joint = np.zeros((counts.joint.shape[0], group_count, *counts.joint.shape[2:]), dtype=np.int64)
-            by_group = joint.swapaxes(0, 1)
-            for phase in (0, 1):
-                mine = counts.joint[:, phase::2].swapaxes(0, 1)
-                np.add.at(by_group, groups[first : first + len(some), phase], mine)
-            drafted = counts.joint.sum(axis=-1)
-            self._kept.add(drafted[:, ::2] + drafted[:, 1::2], np.maximum(some.output_lengths - 1, 0))
-            steps.append(counts.steps)
-        assert joint is not None  # a batch has a request
-        return Counts(joint, np.concatenate(steps, axis=1))
+            hists, made = [], []
+            for place, session in enumerate(self._sessions):
+                counts = session.feed(some, fine, 2 * len(some))
+                if len(table) == place:
+                    count, side = counts.joint.shape[0], counts.joint.shape[-1]
+                    table.append(np.zeros((count, group_count, side, side), dtype=np.int64))
+                by_group = table[place].swapaxes(0, 1)
+                for phase in (0, 1):
+                    mine = counts.joint[:, phase::2].swapaxes(0, 1)
+                    np.add.at(by_group, groups[first : first + len(some), phase], mine)
+                drafted = counts.joint.sum(axis=-1)
+                hists.append(_wider(drafted[:, ::2] + drafted[:, 1::2], self._k + 1, (2,)))
+                made.append(counts.steps)
+            self._kept.add(np.concatenate(hists), np.maximum(some.output_lengths - 1, 0))
+            steps.append(np.concatenate(made))
+        assert table  # a batch has a request
+        whole = np.concatenate([_wider(one, self._k + 1, (2, 3)) for one in table])
+        return Counts(whole, np.concatenate(steps, axis=1))
+
+
+def _wider(counts: NDArray[np.int64], side: int, axes: Sequence[int]) -> NDArray[np.int64]:
+    """Return counts with zeros for the draft lengths that only other settings have."""
+    if all(counts.shape[axis] == side for axis in axes):
+        return counts
+    return np.pad(counts, [(0, side - size if axis in axes else 0) for axis, size in enumerate(counts.shape)])
 
 
 @dataclass(slots=True)

@@ -47,8 +47,9 @@ def mode_arms(drafter: Drafter, machine: str = "") -> dict[str, tuple[str, ...]]
     base: dict[str, object] = {"method": method, "num_speculative_tokens": k}
     lookup = {"prompt_lookup_min": 1, "prompt_lookup_max": 1} if method == "ngram" else {}
     arms: dict[str, dict[str, object]] = {f"synthetic-{k}": {**base, **lookup, **synthetic}}
-    if method == "ngram" and not drafter.always_verifies:
-        arms = {"null-draft": {**base, "prompt_lookup_min": 60, "prompt_lookup_max": 60}, **arms}
+    if not drafter.always_verifies:  # that of n-gram tells suffix's too: `costs.mode.stand_in`
+        null = {**base, "method": "ngram", "prompt_lookup_min": 60, "prompt_lookup_max": 60}
+        arms = {"null-draft": null, **arms}
     return {
         name: ("--speculative-config", json.dumps(config))
         for name, config in arms.items()

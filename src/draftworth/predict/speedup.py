@@ -84,7 +84,7 @@ def predict_one(
         batch: how many requests run at a time.
         context: tokens of a request in the KV cache, in the middle of its answer.
         method: the speculative method as the engine calls it, `ngram`, and vLLM's model runner where it is known; None
-            leaves the engine's mode out.
+            leaves the engine's mode out: the figures are at best then.
 
     Raises:
         UsageError: nothing is known of the method's engine mode.
@@ -97,10 +97,15 @@ def predict_one(
     cost = requests.hist @ np.array([one.ms for one in own]) / requests.tokens
     request_sd = float(cost.std(ddof=1)) / math.sqrt(len(cost)) / float(cost.mean()) if len(cost) > 1 else 0.0
     ratio = steps.per_token * whole.ms / base.ms
-    tpot = _range(ratio, math.hypot(request_sd, log_sd(whole, base)))
     each = requests.hist.sum(axis=1) / requests.tokens
     steps_sd = float(each.std(ddof=1)) / math.sqrt(len(each)) / float(each.mean()) if len(each) > 1 else 0.0
-    parts = Parts(base_ms=base.ms, verify_ms=verify.ms - base.ms, mode_ms=whole.ms - verify.ms)
+    steps_per_token = _range(steps.per_token, steps_sd)
+    tpot = _possible(
+        _range(ratio, math.hypot(request_sd, log_sd(whole, base))), steps_per_token, (base, verify, whole), setting.k
+    )
+    parts = Parts(
+        base_ms=base.ms, verify_ms=verify.ms - base.ms, mode_ms=None if method is None else whole.ms - verify.ms
+    )
     drafting = steps.shares[1:]
     all_draft = model.expected(
         np.concatenate([[0.0], drafting / drafting.sum()]) if drafting.any() else np.ones(1),
@@ -114,7 +119,7 @@ def predict_one(
         max=setting.max,
         more=dict(setting.more),
         concurrency=batch,
-        steps_per_token=_range(steps.per_token, steps_sd),
+        steps_per_token=steps_per_token,
         length_per_step=steps.length_per_step,
         coverage=steps.coverage,
         length_per_drafting_step=steps.length_per_drafting_step,
@@ -139,6 +144,27 @@ def over(estimates: list[Estimate], shares: NDArray[np.float64]) -> Estimate:
     used = [one for one, share in zip(estimates, shares, strict=True) if share > 0]
     why = tuple(dict.fromkeys(reason for one in used for reason in one.why))
     return Estimate(ms, low, high, why, all(one.measured for one in used))
+
+
+def _possible(ratio: Range, steps: Range, costs: tuple[Estimate, Estimate, Estimate], k: int) -> Range:
+    """Return a TPOT ratio without what no server can give.
+
+    A step costs no less than a plain one, so that the ratio is at least the steps per token. Where the plain step was
+    not measured at this load, both ends of its interval are far apart, and those of the ratio with them; but a step of
+    k + 1 tokens a request takes at most as long as k + 1 plain ones, which do the same, and the engine's mode.
+
+    Args:
+        ratio: as it comes of independent intervals.
+        steps: per token.
+        costs: a plain step, with verification, and with the engine's mode too.
+        k: most drafted tokens of a step.
+    """
+    base, verify, whole = costs
+    low, high = max(ratio.low, min(steps.low, ratio.value)), ratio.high
+    if not base.measured:
+        most = k + 1 + max(0.0, whole.high - verify.high) / base.low
+        high = max(ratio.value, min(high, steps.high * most))
+    return Range(value=ratio.value, low=low, high=high)
 
 
 def _range(value: float, sd: float) -> Range:
@@ -174,4 +200,4 @@ def limit_of(steps: Weighted, ratio: float, parts: Parts, all_draft_ms: float) -
         return "coverage"
     if (break_even(parts.step_ms / parts.base_ms, steps.coverage) or 0.0) <= 1 + steps.drafted:
         return "acceptance"
-    return "verification" if parts.verify_ms > parts.mode_ms else "engine mode"
+    return "verification" if parts.verify_ms > (parts.mode_ms or 0.0) else "engine mode"

@@ -5,9 +5,11 @@ null-draft and synthetic arms measured. A trial that does not say what served it
 """
 
 import json
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from draftworth.costs.arms import modes_from_trial
 from draftworth.costs.base import Costs, EngineMode, StepCost
@@ -16,6 +18,7 @@ from draftworth.trials.record import TrialRecord
 
 _PLACES = frozenset({"--port", "--host"})
 """Flags that say where a server answers, and not what it costs."""
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAMES = ("--served-model-name", "--model", "--model-path", "-m")
 
 
@@ -70,14 +73,54 @@ def costs_of(
 
 
 def contradiction(costs: Costs, record: TrialRecord) -> str | None:
-    """Return why a costs file is not of a trial's server, as far as both tell their engine and model; else None."""
-    theirs = record.arms[0].engine
-    if costs.engine and theirs and costs.engine != theirs:
-        return f"the costs file is of {costs.engine}, this trial's server is {theirs}"
+    """Return why a costs file is not of a trial's server, as far as both tell it; else None.
+
+    Looked at are engine, release (its first three numbers), model runner, device and model. A record knows the GPUs of
+    the machine it was made on, which is the server's where the trial started it or reached it on this host.
+    """
+    base = record.arms[0]
+    engine = costs.engine or base.engine
+    for what, mine, theirs in (
+        ("", costs.engine, base.engine),
+        (f"{engine} ", _release(costs.version), _release(base.version)),
+        ("model runner ", costs.runner, base.runner),
+        ("a server on ", _device(costs.machine), _device_of(record)),
+    ):
+        if mine and theirs and mine != theirs:
+            return f"the costs file is of {what}{mine}, this trial's server is {what}{theirs}"
     names = served(record)
     if costs.model and names and not {_last(costs.model)} & {_last(name) for name in names}:
         return f"the costs file is of the model {costs.model!r}, this trial's server serves {names[0]!r}"
     return None
+
+
+def _release(version: str | None) -> str | None:
+    """Return major.minor.patch of a version, None where it does not tell all three."""
+    found = re.match(r"v?(\d+\.\d+\.\d+)", version or "")
+    return found[1] if found else None
+
+
+def _device(text: str) -> str | None:
+    """Return a GPU's name as far as a text tells one (`NVIDIA H200` of `1 x NVIDIA H200`), `cpu`, or None."""
+    name = re.sub(r"^\d+ x ", "", text.strip())
+    if name.casefold().startswith("cpu"):
+        return "cpu"
+    return name if name and name.casefold() not in {"cuda", "gpu", "rocm", "xpu"} else None
+
+
+def _device_of(record: TrialRecord) -> str | None:
+    """Return what a trial's server ran on: by its command's `--device`, else the GPU of its machine where told."""
+    command = record.arms[0].command
+    for at, word in enumerate(command):
+        flag, equals, value = word.partition("=")
+        if flag == "--device":
+            return _device(value if equals else next(iter(command[at + 1 : at + 2]), ""))
+    service = _service(record)
+    if service.get("type") == "endpoints" and urlsplit(str(service.get("baseline") or "")).hostname not in _HERE:
+        return None
+    gpus = record.machine.get("gpus")
+    names = {_device(str(one)) for one in gpus} if isinstance(gpus, list | tuple) else set()
+    return names.pop() if len(names) == 1 else None
 
 
 def server(record: TrialRecord) -> Hashable:

@@ -1,9 +1,13 @@
-"""The whole prediction of one trace, one drafter and one costs file."""
+"""The whole prediction of one trace and one costs file, of one drafter or of several that are compared."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from draftworth.costs.base import Costs
+from draftworth.costs.mode import applies, stand_in
 from draftworth.costs.model import FittedModel
 from draftworth.costs.paper.config import ModelShape
 from draftworth.drafters.base import Drafter, Limits
@@ -11,11 +15,12 @@ from draftworth.drafters.gathered import Seen
 from draftworth.drafters.remarks import remarks
 from draftworth.drafters.replay import Replayed
 from draftworth.errors import UsageError
-from draftworth.predict.advice import MODE_UNKNOWN, reloads, verdict
+from draftworth.predict.advice import AT_BEST, reloads, verdict
 from draftworth.predict.base import Predicted, Prediction
 from draftworth.predict.heads import needed
 from draftworth.predict.requests import Requests
 from draftworth.predict.schedule import per_batch_size
+from draftworth.predict.settings import key
 from draftworth.predict.speculation import method_of, mode_arms
 from draftworth.predict.speedup import predict_one
 
@@ -27,6 +32,19 @@ _MANY = 8
 
 Replays = Mapping[int, tuple[Replayed, Sequence[Requests]]]
 """Load to the replay and each setting's requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One drafter's settings, replayed.
+
+    Attributes:
+        drafter: what was replayed.
+        replayed: the replay at each load.
+    """
+
+    drafter: Drafter
+    replayed: Replays
 
 
 def check_engine(drafter: Drafter, costs: Costs) -> None:
@@ -44,8 +62,7 @@ def check_engine(drafter: Drafter, costs: Costs) -> None:
 
 def predicted(
     path: Path,
-    drafter: Drafter,
-    replayed: Replays,
+    runs: Sequence[Run],
     costs: Costs,
     *,
     shape: ModelShape | None = None,
@@ -56,8 +73,7 @@ def predicted(
 
     Args:
         path: the trace's.
-        drafter: what was replayed.
-        replayed: the replay at each load.
+        runs: at least one, all of one trace and the same loads; their settings are ranked together.
         costs: of the baseline's steps.
         shape: of the model, for its experts and KV cache; None where no config.json was given.
         context: tokens of a request in the KV cache; None takes the trace's, half-way an answer.
@@ -67,17 +83,26 @@ def predicted(
     Raises:
         UsageError: the costs have no points, or are of another engine.
     """
-    check_engine(drafter, costs)
+    for run in runs:
+        check_engine(run.drafter, costs)
     model = FittedModel(costs, shape)
-    method = method_of(drafter)
-    known = model.knows(method)
-    loads = sorted(replayed)
-    first = replayed[loads[0]][0]
+    drafters = {run.drafter.name: run.drafter for run in runs}
+    known = {name: model.knows(method_of(one)) for name, one in drafters.items()}
+    loads = sorted(runs[0].replayed)
+    first = runs[0].replayed[loads[0]][0]
     depth = context or context_of(first.seen)
     settings = [
-        predict_one(counts.setting, requests, model, batch=load, context=depth, method=method if known else None)
+        predict_one(
+            counts.setting,
+            requests,
+            model,
+            batch=load,
+            context=depth,
+            method=method_of(run.drafter) if known[run.drafter.name] else None,
+        ).model_copy(update={"drafter": run.drafter.name})
         for load in loads
-        for counts, requests in zip(replayed[load][0].settings, replayed[load][1], strict=True)
+        for run in runs
+        for counts, requests in zip(run.replayed[load][0].settings, run.replayed[load][1], strict=True)
     ]
     heads = []
     if draft_share is not None:
@@ -88,10 +113,11 @@ def predicted(
             concurrencies=loads,
             context=depth,
             method=(own, None),
-            other=method,
             draft_share=draft_share,
         )
-    answer = verdict(settings)
+    arms = _mode_arms(drafters, costs)
+    chosen = reloads(settings, drafters, costs.reload_s)
+    scheduled = {name for name, one in drafters.items() if one.engine == "vllm" and method_of(one)[0] == "ngram"}
     return Prediction(
         trace={
             "path": str(path),
@@ -100,7 +126,7 @@ def predicted(
             "exact": not first.seen.inexact,
             "context": depth,
         },
-        drafter=drafter.name,
+        drafter=",".join(drafters),
         costs={
             "created": costs.created,
             "engine": costs.engine,
@@ -111,17 +137,38 @@ def predicted(
             "reload_s": costs.reload_s,
         },
         settings=tuple(settings),
-        verdict=answer if known else MODE_UNKNOWN + answer,
-        reloads=reloads(settings, drafter, costs.reload_s),
-        mode_arms={} if any(mode.method == method[0] for mode in costs.modes) else mode_arms(drafter, costs.machine),
-        per_batch_size=per_batch_size(settings) if method[0] == "ngram" and drafter.engine == "vllm" else None,
+        verdict=verdict(settings, chosen=chosen, arms=list(arms), reload_s=costs.reload_s),
+        reloads=chosen,
+        mode_arms=arms,
+        per_batch_size=per_batch_size([one for one in settings if one.drafter in scheduled]),
         heads=tuple(heads),
         left_out=tuple(
             {"reason": reason, "count": count, "first": first.bad.first[reason]}
             for reason, count in first.bad.counts.items()
         ),
-        findings=tuple(_findings(first, drafter, costs, settings, loads, known=known)),
+        findings=tuple(
+            dict.fromkeys(
+                text
+                for told in (
+                    *(_of_drafter(run, costs, loads, known=known[run.drafter.name]) for run in runs),
+                    _of_costs(first.seen, costs, model, settings, depth),
+                )
+                for text in told
+            )
+        ),
     )
+
+
+def _mode_arms(drafters: Mapping[str, Drafter], costs: Costs) -> dict[str, tuple[str, ...]]:
+    """Return arms that measure the mode of the first drafter whose own was not measured here."""
+    for one in drafters.values():
+        if not _measured(costs, one):
+            return mode_arms(one, costs.machine)
+    return {}
+
+
+def _measured(costs: Costs, drafter: Drafter) -> bool:
+    return any(applies(mode, method_of(drafter)) for mode in costs.modes)
 
 
 def context_of(seen: Seen) -> int:
@@ -129,39 +176,53 @@ def context_of(seen: Seen) -> int:
     return max(1, round((seen.prompt_tokens + seen.output_tokens / 2) / max(seen.requests, 1)))
 
 
-def _findings(
-    replayed: Replayed,
-    drafter: Drafter,
-    costs: Costs,
-    settings: Sequence[Predicted],
-    loads: Sequence[int],
-    *,
-    known: bool,
-) -> list[str]:
+def _of_drafter(run: Run, costs: Costs, loads: Sequence[int], *, known: bool) -> list[str]:
+    """Return what to be careful with in one drafter's figures."""
+    drafter = run.drafter
     limits = Limits(concurrency=loads[0] if drafter.shared else 1)
-    found = [one.message for one in remarks(replayed, drafter, limits)]
-    seen = replayed.seen
-    if costs.model and seen.models and costs.model not in seen.models:
-        found.append(f"the costs are of {costs.model}, the trace is of {', '.join(seen.models)}")
-    method, _ = method_of(drafter)
+    found = [one.message for one in remarks(run.replayed[loads[0]][0], drafter, limits)]
+    method = method_of(drafter)
     how = (
         "an arm of synthetic acceptance (it drafts in every step, so there is no null draft)"
         if drafter.always_verifies
         else "a null-draft arm and one of synthetic acceptance"
     )
     if not known:
-        found.append(f"nothing is known of what {method} adds to a step of this engine: {how} measure it in one trial")
-    elif not any(mode.method == method for mode in costs.modes):
         found.append(
-            "the engine's mode was not measured here and is taken from the library, with a wide interval: "
+            f"nothing is known of what {method[0]} adds to a step of this engine, so its figures are {AT_BEST}: {how} "
+            "measure it in one trial"
+        )
+    elif not _measured(costs, drafter):
+        other = stand_in(costs, method)[1]
+        where = "from the library" if other is None else f"from {other}'s"
+        found.append(
+            f"{drafter.name}: the engine's mode was not measured here and is taken {where}, with a wide interval: "
             f"{how} measure it in one trial"
         )
+    return found
+
+
+def _of_costs(seen: Seen, costs: Costs, model: FittedModel, settings: Sequence[Predicted], depth: int) -> list[str]:
+    """Return what to be careful with in the costs: another model, loads and contexts that were not probed."""
+    found = []
+    if costs.model and seen.models and costs.model not in seen.models:
+        found.append(f"the costs are of {costs.model}, the trace is of {', '.join(seen.models)}")
     beyond = sorted({one.concurrency for one in settings if not one.base_measured})
-    if beyond:
+    contexts = sorted({point.context for point in costs.points if point.how != "paper"})
+    alone = np.ones(1)
+    elsewhere = [at for at in beyond if any(model.expected(alone, at, one).measured for one in contexts)]
+    if elsewhere:
+        where = ", ".join(f"{one:,}" for one in contexts)
         found.append(
-            f"the baseline was not probed at {', '.join(map(str, beyond))} at a time: those figures are carried over "
-            "from other loads; `draftworth probe --concurrency` measures them"
+            f"the baseline was probed at a context of {where} tokens, the trace's is {depth:,} half-way an answer: "
+            f"figures at {', '.join(map(str, elsewhere))} at a time are carried over to it, with a wider interval; "
+            f"`draftworth probe --context {depth}` measures them"
         )
-    if len({(one.k, one.min, one.max, tuple(one.more.items())) for one in settings}) >= _MANY:
+    if others := [at for at in beyond if at not in elsewhere]:
+        found.append(
+            f"the baseline was not probed at {', '.join(map(str, others))} at a time: those figures are carried over "
+            f"from other loads; `draftworth probe --context {depth} --concurrency` measures them"
+        )
+    if len({key(one) for one in settings}) >= _MANY:
         found.append("the best of many settings was chosen by these very figures: expect a little less of it")
     return found

@@ -1,0 +1,44 @@
+"""How large a replay may be asked for."""
+
+from pathlib import Path
+
+import pytest
+from tests.helpers import run_cli
+
+from draftworth.drafters import CHOICES, drafter
+from draftworth.drafters.base import Setting
+from draftworth.drafters.limits import MOST_CELLS, check_size
+from draftworth.errors import UsageError
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_every_drafter_bounds_k(name: str) -> None:
+    with pytest.raises(UsageError, match=r"10000|always drafts 8"):
+        drafter(name).settings(k=[10_000])
+
+
+def test_tables_of_all_settings_together_are_bounded() -> None:
+    check_size([Setting(1024)] * 7)
+    check_size([Setting(24)] * 112)
+    check_size([])
+    with pytest.raises(UsageError, match=r"8 settings with k up to 1,024 .* at most 7"):
+        check_size([Setting(1024)] * 8)
+    assert 7 * 1025**2 <= MOST_CELLS < 8 * 1025**2
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_grid_of_every_drafter_fits(name: str) -> None:
+    check_size(drafter(name).grid())
+
+
+def test_replay_refuses_what_would_not_end(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"request_id": "a", "prompt_token_ids": [1, 2, 3], "output_token_ids": [1, 2, 3, 1, 2]}\n')
+    for words in (("--k", "10000"), ("--concurrency", "10000")):
+        done = run_cli("replay", path, "--drafter", "vllm-ngram-v1", *words)
+        assert (done.code, done.out) == (1, "")
+        assert len([line for line in done.err.splitlines() if line.startswith("draftworth: ")]) == 1
+    named = run_cli("replay", path, "--k", "3", "--json")
+    assert named.code == 0
+    assert named.json["drafter"]["name"] == "vllm-ngram-v1"
+    assert "No --drafter was named, so it is vllm-ngram-v1" in named.err
