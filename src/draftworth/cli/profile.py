@@ -48,7 +48,8 @@ def read(
 
     Time outside of decode steps is left out where the trace has the engine's marks; how it was told is said.
 
-    Exits 0 when read, also in part (the notes say so), 1 where it is no profile or has no decode.
+    Exits 0 when read, also in part (the notes say so), 1 where it is no profile, has no decode, where files are not
+    ranks of one run or --tokens are not possible.
     """
     from draftworth.profiles.read import read_profile  # noqa: PLC0415 - lazy
     from draftworth.reports.profile import lines  # noqa: PLC0415 - lazy
@@ -58,7 +59,7 @@ def read(
     _check("--steps", steps)
     _check("--tokens", tokens)
     _check("--top", top)
-    found = read_profile(files, kernels=kernels, steps=steps, tokens=tokens)
+    found = read_profile(files, kernels=kernels, steps=steps, tokens=tokens, strict=True)
     _print(found, None if as_json else lines(found, most=top))
     return EXIT_DONE
 
@@ -81,15 +82,20 @@ def compare(
 ) -> int:
     """Show what a decode step and an output token cost in two profiles, class by class, and the differences.
 
-    Exits 0 when both were read, 1 where one is no profile or has no decode.
+    Intervals (95 %) are over the steps of the two runs, from 20 steps on; another start may differ by more.
+
+    Exits 0 when both were read, 1 where one is no profile, has no decode, or --tokens are not possible.
     """
     from draftworth.profiles.compare import compare as compared  # noqa: PLC0415 - lazy
     from draftworth.profiles.read import read_profile  # noqa: PLC0415 - lazy
     from draftworth.reports.profile import compared_lines  # noqa: PLC0415 - lazy
 
     counts, emitted = _two("--steps", steps), _two("--tokens", tokens)
+    for one in counts:
+        if one is not None and not one.is_integer():
+            raise UsageError(f"--steps: must be a whole number, not {one:g}")
     profiles = [
-        read_profile([path], kernels=kernels, steps=None if many is None else int(many), tokens=of)
+        read_profile([path], kernels=kernels, steps=None if many is None else int(many), tokens=of, strict=True)
         for path, many, of in zip((base, variant), counts, emitted, strict=True)
     ]
     found = compared(profiles[0], profiles[1])

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from draftworth.profiles.base import CLASSES, Class, ClassTime, Kernel
+from draftworth.profiles.base import CLASSES, Class, ClassTime, Kernel, StepTime
 from draftworth.profiles.events import Floats, Ints, Recorded, Spans
-from draftworth.profiles.intervals import Set, before, both, empty, length, shared, union, without
+from draftworth.profiles.intervals import Set, before, both, cut, empty, length, lengths, shared, union, without
 from draftworth.profiles.kernels import Kind, Table
 from draftworth.profiles.marks import tells
+from draftworth.profiles.spread import step_times
 from draftworth.profiles.steps import Decode
 
 _WAITING = re.compile(r"synchronize|eventquery|streamquery|wait|^cu(da)?memcpy(_v\d+)?$", re.IGNORECASE)
@@ -37,19 +38,25 @@ class Accounted:
     scopes: tuple[Kernel, ...] = ()
     overlap_ms: float = 0.0
     """How much longer the kernels' durations are than the time at least one of them ran."""
+    steps: tuple[StepTime, ...] = ()
+    """Milliseconds a step."""
 
 
 def on_device(found: Recorded, device: int, decode: Decode, table: Table) -> Accounted:
     """Return the account of a GPU over its decode steps."""
     spans, windows = found.devices[device], decode.windows
     start, end = before(windows, spans.start), before(windows, spans.end)
-    parts = shared(start, end)
+    edges = _edges(windows)
+    of, step, piece_start, piece_end = cut(start, end, edges)
+    parts = shared(piece_start, piece_end)
     span = length(windows)
     busy = union(start, end)
     idle = without((np.zeros(1), np.full(1, span)), busy) if span else empty()
     host = _host(found, spans, decode)
-    host_us = 0.0 if host is None else length(both(idle, union(before(windows, host[0]), before(windows, host[1]))))
-    named = _by_name(spans.name, parts, end - start, _within(windows, spans.start))
+    waited = empty() if host is None else both(idle, union(before(windows, host[0]), before(windows, host[1])))
+    host_us = length(waited)
+    whole = _together(of, parts, len(start))
+    named = _by_name(spans.name, whole, end - start, _within(windows, spans.start))
     classes, unknown = _by_class(found, named, span, table, "kernel")
     return Accounted(
         span_ms=span / _US,
@@ -59,6 +66,15 @@ def on_device(found: Recorded, device: int, decode: Decode, table: Table) -> Acc
         unknown=unknown,
         scopes=_scopes(found, decode),
         overlap_ms=max(float(np.sum(end - start)) - length(busy), 0.0) / _US,
+        steps=step_times(
+            {
+                **_in_steps(_classes_of(found, spans.name[of], table, "kernel"), step, parts, len(edges) - 1),
+                **_waits_in_steps(lengths(idle, edges), None if host is None else lengths(waited, edges)),
+                "total": np.diff(edges) / _US,
+            }
+            if decode.steps
+            else {}
+        ),
     )
 
 
@@ -74,13 +90,25 @@ def on_host(found: Recorded, decode: Decode, table: Table) -> Accounted:
     start = before(windows, begun)
     end = before(windows, np.concatenate((ops.end[mine], marks.end[marked])))
     names = np.concatenate((ops.name[mine], np.full(len(marked), -1, dtype=np.int64)))
-    own = _own(start, end)
+    edges = _edges(windows)
+    of, step, piece_start, piece_end = cut(start, end, edges)
+    parts = _own(piece_start, piece_end)
+    own = _together(of, parts, len(start))
     span = length(windows)
     is_op = names >= 0
     named = _by_name(names[is_op], own[is_op], own[is_op], _within(windows, begun)[is_op])
     classes, unknown = _by_class(found, named, span, table, "op")
     dispatch = sum(one.ms for one in classes if one.name == "host")
-    idle = span - length(union(start, end))
+    ran = union(start, end)
+    idle = span - length(ran)
+    ops_only = is_op[of]
+    each = _in_steps(
+        _classes_of(found, names[of][ops_only], table, "op"), step[ops_only], parts[ops_only], len(edges) - 1
+    )
+    marked_us = np.bincount(step[~ops_only], weights=parts[~ops_only], minlength=len(edges) - 1)
+    host_us = each.pop("host", np.zeros(len(edges) - 1)) * _US + marked_us
+    each |= _waits_in_steps(np.diff(edges) - lengths(ran, edges) + host_us, host_us)
+    each["total"] = np.diff(edges) / _US
     return Accounted(
         span_ms=span / _US,
         classes=tuple(one for one in classes if one.name != "host"),
@@ -88,7 +116,47 @@ def on_host(found: Recorded, decode: Decode, table: Table) -> Accounted:
         host_ms=dispatch + float(np.sum(own[~is_op])) / _US,
         unknown=unknown,
         scopes=_scopes(found, decode),
+        steps=step_times(each if decode.steps else {}),
     )
+
+
+def _together(of: Ints, parts: Floats, many: int) -> Floats:
+    """Return the sum of the pieces of each interval."""
+    return np.asarray(np.bincount(of, weights=parts, minlength=many), dtype=np.float64)
+
+
+def _edges(windows: Set) -> Floats:
+    """Return where steps begin and end in their own time, laid end to end."""
+    return np.concatenate((np.zeros(1), np.cumsum(windows[1] - windows[0])))
+
+
+def _classes_of(found: Recorded, names: Ints, table: Table, kind: Kind) -> tuple[Ints, list[Class]]:
+    """Return the class of each name as a number, and the classes."""
+    order: list[Class] = [*CLASSES, "host"]
+    of_name = np.zeros(len(found.names.texts), dtype=np.int64)
+    for number in np.unique(names):
+        of_name[number] = order.index(table.classify(found.names.texts[int(number)], kind))
+    return of_name[names], order
+
+
+def _in_steps(classes: tuple[Ints, list[Class]], step: Ints, parts: Floats, steps: int) -> dict[str, Floats]:
+    """Return the milliseconds of each class that occurs, step by step."""
+    numbers, order = classes
+    return {
+        order[int(one)]: np.bincount(step[numbers == one], weights=parts[numbers == one], minlength=steps) / _US
+        for one in np.unique(numbers[parts > 0])
+    }
+
+
+def _waits_in_steps(idle: Floats, host: Floats | None) -> dict[str, Floats]:
+    """Return idle and host milliseconds step by step, of what idled with the host's part in it."""
+    if host is None:
+        return {"idle": np.maximum(idle, 0.0) / _US, "idle and host": np.maximum(idle, 0.0) / _US}
+    return {
+        "idle": np.maximum(idle - host, 0.0) / _US,
+        "host": host / _US,
+        "idle and host": np.maximum(idle, host) / _US,
+    }
 
 
 def _host(found: Recorded, spans: Spans, decode: Decode) -> Set | None:

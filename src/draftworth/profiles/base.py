@@ -74,6 +74,23 @@ class ClassTime(Frozen):
     """The names that took longest."""
 
 
+class Spread(Frozen):
+    """A 95 % interval in milliseconds, over the steps of one run: what another start would give is not in it."""
+
+    low_ms: float
+    high_ms: float
+
+
+class StepTime(Frozen):
+    """What one line took in a step, on average."""
+
+    name: str
+    """A class, `idle`, `host`, `idle and host` or `total`."""
+    ms: float
+    interval: Spread | None = None
+    """None where there are too few steps for one."""
+
+
 class Profile(Frozen):
     """One rank's decode time by class; the slowest rank's where several were read."""
 
@@ -95,6 +112,8 @@ class Profile(Frozen):
     """Tokens these steps carried: those verified, drafts included; None where not known."""
     request_steps: int | None = None
     """Sum over these steps of the requests in each; None where not known."""
+    per_step: tuple[StepTime, ...] = ()
+    """Milliseconds a step with intervals; empty where the trace does not tell its steps."""
     told_by: str
     """How decode steps were told."""
     whole_ms: float = 0.0
@@ -112,6 +131,8 @@ class Profile(Frozen):
     """Names that no pattern matches, the longest first."""
     complete: bool = True
     """Whether the file was read to its end."""
+    warnings: tuple[str, ...] = ()
+    """What has to be known before any figure: which files were left out, whether they are one run's, too few steps."""
     notes: tuple[str, ...] = ()
     ranks: "tuple[Profile, ...]" = ()
     """Every rank, by number, where several were read."""
@@ -129,6 +150,8 @@ class Difference(Frozen):
     base_ms: float | None
     variant_ms: float | None
     """None where it is not known of this profile."""
+    interval: Spread | None = None
+    """Of the difference; None where one of the two has too few steps for it."""
 
     @property
     def difference_ms(self) -> float | None:

@@ -1,6 +1,7 @@
 """Two profiles, class by class: what a step and what an output token costs in each."""
 
-from draftworth.profiles.base import CLASSES, Compared, Difference, Profile
+from draftworth.profiles.base import CLASSES, Compared, Difference, Profile, Spread, StepTime
+from draftworth.profiles.spread import ENOUGH, difference, few_steps, scaled
 
 _ALIKE = 0.1
 """How far apart two means of requests a step may be before the comparison is not of the same load."""
@@ -32,11 +33,28 @@ def _differences(
     return tuple(
         Difference(
             name=name,
-            base_ms=None if one is None else one / of_base,
-            variant_ms=None if other is None else other / of_variant,
+            base_ms=one / of_base,
+            variant_ms=other / of_variant,
+            interval=_interval((base, of_base), (variant, of_variant), name),
         )
         for name, one, other in _lines(base, variant, total=True)
     )
+
+
+def _interval(base: tuple[Profile, float], variant: tuple[Profile, float], name: str) -> Spread | None:
+    """Return the interval of a line's difference, a step or a token; the number of tokens is taken as given."""
+    one, other = (_told(profile, name, units) for profile, units in (base, variant))
+    return None if one is None or other is None else difference(one, other)
+
+
+def _told(profile: Profile, name: str, units: float) -> StepTime | None:
+    if not profile.per_step or not profile.steps:
+        return None
+    found = next((one for one in profile.per_step if one.name == name), None)
+    if found is None:  # a class that took nothing, in as many steps as the others
+        known = any(one.interval is not None for one in profile.per_step)
+        return StepTime(name=name, ms=0.0, interval=Spread(low_ms=0.0, high_ms=0.0) if known else None)
+    return scaled(found, profile.steps / units)
 
 
 def _lines(base: Profile, variant: Profile, *, total: bool) -> list[tuple[str, float, float]]:
@@ -60,6 +78,11 @@ def _share(profile: Profile, ms: float) -> float:
 
 def _notes(base: Profile, variant: Profile) -> tuple[str, ...]:
     notes = []
+    if base.steps and variant.steps and any(few_steps(one.steps, one.per_step) for one in (base, variant)):
+        notes.append(
+            f"{base.steps} and {variant.steps} decode steps: figures are without intervals (they take {ENOUGH} steps "
+            "that each trace tells); differences may be chance"
+        )
     if base.engine != variant.engine:
         notes.append(f"different engines: {base.engine or 'not told'} and {variant.engine or 'not told'}")
     if base.device.partition(": ")[2] != variant.device.partition(": ")[2] or (

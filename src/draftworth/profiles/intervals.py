@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from draftworth.profiles.events import Floats
+from draftworth.profiles.events import Floats, Ints
 
 Set = tuple[Floats, Floats]
 """Starts and ends of intervals, sorted, none touching another."""
@@ -80,6 +80,26 @@ def shared(start: Floats, end: Floats) -> Floats:
     parts[1:][busy] = (np.diff(edges)[busy]) / running[:-1][busy]
     passed = np.cumsum(parts)
     return np.interp(end, edges, passed) - np.interp(start, edges, passed)
+
+
+def cut(start: Floats, end: Floats, edges: Floats) -> tuple[Ints, Ints, Floats, Floats]:
+    """Cut intervals at edges, which are sorted and hold them all.
+
+    Returns:
+        Of each piece: the number of its interval, of the stretch between edges that it lies in, its start and end.
+    """
+    last = len(edges) - 2
+    first = np.clip(np.searchsorted(edges, start, side="right") - 1, 0, last)
+    until = np.clip(np.searchsorted(edges, end, side="left") - 1, first, last)
+    many = until - first + 1
+    of = np.repeat(np.arange(len(start)), many)
+    place = np.arange(len(of)) - np.repeat(np.cumsum(many) - many, many) + first[of]
+    return of, place, np.maximum(start[of], edges[place]), np.minimum(end[of], edges[place + 1])
+
+
+def lengths(some: Set, edges: Floats) -> Floats:
+    """Return how much of a set lies in each stretch between edges."""
+    return np.diff(before(some, edges))
 
 
 def _holds(some: Set, at: Floats) -> NDArray[np.bool_]:

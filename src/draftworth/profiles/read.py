@@ -10,10 +10,13 @@ from draftworth.profiles.account import Accounted, on_device, on_host
 from draftworth.profiles.base import Profile
 from draftworth.profiles.chrome import read_chrome
 from draftworth.profiles.events import Recorded
-from draftworth.profiles.folder import files_of, rank_of
+from draftworth.profiles.folder import chosen, rank_of
 from draftworth.profiles.kernels import Table, load_table
 from draftworth.profiles.nsys import SQLITE, read_nsys
+from draftworth.profiles.ranks import File, check_one_run, described, slowest, waiting
+from draftworth.profiles.spread import few_steps
 from draftworth.profiles.steps import Decode, decode_on_device, decode_on_host
+from draftworth.profiles.tokens import check_tokens, emitted
 
 _OVERLAP = 0.02
 """Share of the span from which on overlapping kernels are worth a note."""
@@ -27,6 +30,7 @@ class Stated:
 
     steps: int | None = None
     tokens: float | None = None
+    strict: bool = False
 
 
 def read_profile(
@@ -35,6 +39,7 @@ def read_profile(
     kernels: Path | None = None,
     steps: int | None = None,
     tokens: float | None = None,
+    strict: bool = False,
 ) -> Profile:
     """Return the decode time of a profile by class.
 
@@ -45,30 +50,39 @@ def read_profile(
         steps: decode steps in the span, where the trace does not tell them.
         tokens: output tokens of the whole profile less one for each request (its first comes from its prefill). Where
             the trace tells its steps, the part that falls on the span is taken.
+        strict: whether tokens that the steps cannot have emitted are an error; else they are left out with a note.
 
     Returns:
         The slowest rank's profile, with all in `ranks` where there are several: the rank that is busy longest outside
         of collectives, for which the others wait within theirs.
 
     Raises:
-        UsageError: a file is no profile, is empty, or holds no decode step.
+        UsageError: a file is no profile, is empty, or holds no decode step; several are not ranks of one run.
     """
-    table = load_table(kernels)
-    files = [file for path in paths for file in files_of(path)]
-    if not files:
+    table, stated = load_table(kernels), Stated(steps, tokens, strict)
+    picked = [chosen(path) for path in paths]
+    if not picked:
         raise UsageError("which profile? name a trace of vLLM's profiler or an nsys export")
     ranks: list[Profile] = []
-    for file in files:
-        ranks += _profiles(file, table, steps, tokens)
+    files: list[File] = []
+    for path in (file for one in picked for file in one.files):
+        profiles, file = _profiles(path, table, stated)
+        ranks += profiles
+        files.append(file)
+    warnings = [one.warning for one in picked if one.warning] + check_one_run(files)
     if len(ranks) == 1:
-        return ranks[0]
+        return ranks[0].model_copy(update={"warnings": (*warnings, *ranks[0].warnings)})
     ranks.sort(key=lambda one: (one.rank is None, one.rank or 0, one.source, one.device))
-    notes = _of_ranks(ranks)
-    slowest = max(ranks, key=_work)
-    return slowest.model_copy(update={"ranks": tuple(ranks), "notes": (*slowest.notes, *notes)})
+    told = slowest(ranks)
+    update = {
+        "ranks": tuple(ranks),
+        "warnings": (*warnings, *told.warnings),
+        "notes": (*told.notes, *waiting(ranks)),
+    }
+    return told.model_copy(update=update)
 
 
-def _profiles(path: Path, table: Table, steps: int | None, tokens: float | None) -> list[Profile]:
+def _profiles(path: Path, table: Table, stated: Stated) -> tuple[list[Profile], File]:
     with path.open("rb") as file:
         start = file.read(64)
     if start.startswith(SQLITE):
@@ -89,15 +103,15 @@ def _profiles(path: Path, table: Table, steps: int | None, tokens: float | None)
     if not found.devices and (len(found.calls) or found.meta.get("deviceProperties")):
         why = found.notes[0] if not found.complete else "record its activities too (`torch_profiler_activities`)"
         raise UsageError(f"{path}: of a process that uses a GPU, but without GPU kernels; {why}")
-    stated = Stated(steps, tokens)
     if not found.devices:
         decode = _checked(found, decode_on_host(found))
-        return [_profile(found, None, (decode, on_host(found, decode, table)), stated)]
+        profiles = [_profile(found, None, (decode, on_host(found, decode, table)), stated)]
+        return profiles, described(found, profiles)
     profiles = []
     for device in sorted(found.devices):
         decode = _checked(found, decode_on_device(found, device))
         profiles.append(_profile(found, device, (decode, on_device(found, device, decode, table)), stated))
-    return profiles
+    return profiles, described(found, profiles)
 
 
 def _checked(found: Recorded, decode: Decode) -> Decode:
@@ -118,8 +132,10 @@ def _profile(found: Recorded, device: int | None, told: tuple[Decode, Accounted]
         differs = known not in {None, stated.steps}
         notes += [f"{known} steps were told in the trace, {stated.steps} were stated"] if differs else []
         known = stated.steps if known is None else known
-    emitted, remarks = _emitted(decode, stated.tokens)
-    notes += remarks
+    output = emitted(decode, stated.tokens, complete=found.complete, steps=stated.steps)
+    if stated.strict:
+        check_tokens(found.source, output)
+    notes += output.notes
     notes += _remarks(found, device, account)
     name = _device_name(found, device)
     return Profile(
@@ -129,9 +145,10 @@ def _profile(found: Recorded, device: int | None, told: tuple[Decode, Accounted]
         device=name,
         span_ms=account.span_ms,
         steps=known,
-        tokens=emitted,
+        tokens=output.tokens,
         carried=decode.carried,
         request_steps=decode.request_steps,
+        per_step=account.steps,
         told_by=decode.told_by,
         whole_ms=max(found.last - found.first, 0.0) / 1e3,
         classes=account.classes,
@@ -140,24 +157,9 @@ def _profile(found: Recorded, device: int | None, told: tuple[Decode, Accounted]
         scopes=account.scopes,
         unknown=account.unknown,
         complete=found.complete,
+        warnings=tuple(few_steps(known, account.steps)),
         notes=tuple(notes),
     )
-
-
-def _emitted(decode: Decode, stated: float | None) -> tuple[float | None, list[str]]:
-    """Return the output tokens of the decode steps, and what is to be said of them.
-
-    Steps that carry one token a request emit as many; steps that verify drafts do not tell how many were accepted.
-    """
-    if decode.carried and decode.carried == decode.request_steps:
-        told = float(decode.carried)
-        differs = stated is not None and told > stated
-        return told, [f"{told:g} tokens were told in the trace, {stated:g} were stated"] if differs else []
-    if stated is None:
-        return None, []
-    part = (decode.request_steps or 0) / decode.all_request_steps if decode.all_request_steps else 1.0
-    emitted = stated * part
-    return emitted, [f"of {stated:g} tokens, {emitted:.1f} fall on these steps by their requests"] if part < 1 else []
 
 
 def _remarks(found: Recorded, device: int | None, account: Accounted) -> list[str]:
@@ -208,20 +210,3 @@ def _device_name(found: Recorded, device: int | None) -> str:
         if isinstance(one, dict) and one.get("id") == device and one.get("name"):
             return f"gpu {device}: {one['name']}"
     return f"gpu {device}"
-
-
-def _work(one: Profile) -> float:
-    """Return a rank's milliseconds outside of collectives and idle time, a step where known."""
-    busy = sum(its.ms for its in one.classes if its.name not in {"all-reduce", "other collectives"})
-    return busy / (one.steps or 1)
-
-
-def _of_ranks(ranks: Sequence[Profile]) -> list[str]:
-    if len({one.rank for one in ranks}) < len(ranks):
-        return ["several files have the same rank or none: are they of one run?"]
-    reduced = [one.of("all-reduce") / (one.steps or 1) for one in ranks]
-    if not max(reduced):
-        return []
-    unit = "a step" if all(one.steps for one in ranks) else "in the span"
-    said = f"all-reduce takes {min(reduced):.3f} ms {unit} on one rank and {max(reduced):.3f} on another"
-    return [f"{said}: the difference is waiting for the slowest"]

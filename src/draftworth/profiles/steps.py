@@ -32,7 +32,8 @@ class Decode:
         told_by: how, in words.
         request_steps: sum of the requests in them.
         carried: sum of the tokens they carried.
-        all_request_steps: the same sum over every step in which requests decoded.
+        all_request_steps: the sum of requests over every step in which requests decoded.
+        all_carried: the sum of their tokens over these; None where not known.
         lane: the host's thread that ran them, where it is known.
         found: steps of each kind in the file, for a message where none is decode.
     """
@@ -43,6 +44,7 @@ class Decode:
     request_steps: int | None = None
     carried: int | None = None
     all_request_steps: int | None = None
+    all_carried: int | None = None
     lane: int | None = None
     found: str = ""
 
@@ -164,17 +166,22 @@ def _told(names: list[str], starts: Floats, last: float, lane: int | None, how: 
     mixed = sum(1 for one in known if one.decoding and one.prefill)
     prefill = sum(1 for one in known if one.prefill and not one.decoding)
     counts = f"{decode} decode, {mixed} mixed, {prefill} prefill steps"
-    carried = [known[number].carried for number in used]
+    carried = _sum([known[number].carried for number in used])
     return Decode(
         windows=(starts[used], ends[used]),
         steps=len(used),
         told_by=f"{'vLLM' if 'execute_' in names[0] else 'SGLang'}'s marks: {len(used)} of {counts}; {how}",
         request_steps=sum(known[number].decoding for number in used),
-        carried=None if None in carried else sum(one for one in carried if one is not None),
+        carried=carried,
         all_request_steps=sum(one.decoding for one in known),
+        all_carried=_sum([one.carried for one in known if one.decoding]),
         lane=lane,
         found=counts,
     )
+
+
+def _sum(values: list[int | None]) -> int | None:
+    return None if None in values else sum(one for one in values if one is not None)
 
 
 def _graphs(found: Recorded, spans: Spans) -> Decode | None:
