@@ -329,7 +329,7 @@ def test_a_trace_holds_the_ids_the_server_itself_tells_whether_sent_or_passed_on
     outputs = pq.read_table(sent).column("output_token_ids").to_pylist()
     assert len(outputs) == told.json["rows"] == 6
     for one in replayed.json["settings"]:
-        # The first token of an answer comes from its prefill, every other one from a step: a draft's, or the step's own,
+        # An answer's first token comes from its prefill, every other one from a step: a draft's, or the step's own,
         # which lies behind the end where a draft was accepted up to it.
         more = one["steps"] + one["accepted"] - sum(len(output) - 1 for output in outputs)
         assert 0 <= more <= len(outputs)

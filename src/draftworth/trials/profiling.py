@@ -30,7 +30,7 @@ TRIAL = "{trial}"
 """Stands for the trial's folder in an arm's flags, which are made before there is one."""
 REQUESTS = 8
 """As many as this, all at a time: the trace of a long run takes minutes to write and to read."""
-TOKENS = 24
+TOKENS = 64
 _OK = 200
 _STOP_S = 600.0
 """Writing the trace of some hundred steps with all ranks takes up to minutes."""
