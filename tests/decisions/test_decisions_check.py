@@ -267,7 +267,11 @@ def test_next_takes_the_cost_from_starts_and_says_what_is_not_known(tmp_path: Pa
     )
     # The demo's starts: 29.344 s of the variant, 28.066 s the longest of the baseline: 0.957 min.
     keep(tmp_path, edited("inconclusive", (0.95, 0.85, 1.06)))
-    out = tmp_path / "page" / "next.md"
+    # A folder that is not there is a mistyped one: it is not made.
+    done = run(tmp_path, "decisions", "next", "--out", tmp_path / "page" / "next.md")
+    assert (done.code, "next.md: cannot be written: No such file or directory" in done.err) == (1, True)
+    assert not (tmp_path / "page").exists()
+    out = tmp_path / "next.md"
     assert run(tmp_path, "decisions", "next", "--out", out).out == ""
     page = out.read_text(encoding="utf-8")
     assert "- Reloads of one trial: 0.957 min, starts of trial 20261201-100000." in page

@@ -3,8 +3,9 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from tests.decisions.decisions_lab import ARMS, DEMO, demo, edited, keep, record, run, tree
+from tests.decisions.decisions_lab import ARMS, DEMO, ROOT, demo, edited, keep, record, run, tree
 
+from draftworth.costs.base import Costs
 from draftworth.decisions.conclude import conclude
 from draftworth.decisions.records import read_all
 from draftworth.errors import UsageError
@@ -48,7 +49,8 @@ def test_the_demo_is_adopted_on_its_own_figures(tmp_path: Path) -> None:
         "TPOT ratio to the baseline 0.750 (95 % interval 0.565 to 0.950) over 10 prompts: the whole interval is a gain",
         # 186 / 639 = 0.291, 330 / 927 = 0.356, 1 + 330 / 186 = 2.774
         "186 of 639 steps drafted (29 %); 330 of 927 drafted tokens accepted (36 %); acceptance length 2.77",
-        "category editing is open: ratio 0.398 (95 % interval 0.047 to 3.373), 2 prompts",
+        "category coding, editing, explanation, math, structured: 2 prompts each: nothing can be said.\n",
+        "Hardware: processor AMD EPYC, cores 2; GPU not recorded\n",
         "Output: same: none of 960 tokens lies beyond near ties",
         "warning baseline_drift: TPOT of the last baseline is 1.050 times",
         "Another engine version than vllm 0.32.0.",
@@ -101,21 +103,22 @@ def test_what_is_inconclusive_says_how_much_would_do() -> None:
     found = conclude(record(edited("inconclusive", (0.95, 0.85, 1.06))))
     # log(1.06 / 0.85) / 2 / 1.96 = 0.0563 in all; restarts 7 and 8 % with 2 and 1 starts are 0.0941, more than all.
     assert len(found.needs) == 1
-    assert "to show a difference of 5.3 % in 80 of 100 trials" in found.needs[0]  # 1 / 0.95 - 1
-    assert "verdict.starts = " in found.needs[0]
-    assert "between restarts 7 and 8 %" in found.needs[0]
+    # What the trial was to see (verdict.difference), more than it saw: 1 / 0.95 - 1.
+    assert "to show a difference of 10 % (it saw 5.3 %) in 80 of 100 trials: more starts and prompts" in found.needs[0]
+    assert "verdict.starts = 12, with at least" in found.needs[0]
+    assert "restarts 59 %, sd 9.4 %" in found.needs[0]  # 0.0941^2 / (0.0941^2 + 0.25^2 / 10)
 
 
 def test_prompts_are_asked_for_where_they_are_enough() -> None:
     data = edited("inconclusive", (0.95, 0.85, 1.06))
     data["config"]["verdict"] |= {"restart_sd_baseline": 0.001, "restart_sd_variant": 0.001}
     (need,) = conclude(record(data)).needs
-    # Spread between prompts: sqrt((0.0563 ** 2 - 1.5e-6) * 10) = 0.178. Of a normal test with 80 % power, the prompts
-    # are ((1.96 + 0.84) 0.178 / 0.0513) ** 2 = 94; restarts and the t-test add a few.
-    assert "spread between prompts 0.18;" in need
-    prompts = int(need.split(": ")[1].split(" prompts")[0])
-    assert 94 <= prompts <= 100
-    assert need.endswith("it had 10")
+    # log(1.06 / 0.85) / 2 = 0.1104 is 2.262 (t of 9 degrees) standard errors: sd 0.0488 sqrt(10) = 0.154. Of a normal
+    # test with 80 % power the prompts are ((1.96 + 0.84) 0.154 / log(1.1)) ** 2 = 20.5; the t-test adds a few.
+    assert "spread between prompts dominates (prompts 100 % of the variance, sd 15 % a prompt" in need
+    prompts = int(need.split("more prompts: ")[1].split(" with")[0])
+    assert 21 <= prompts <= 25
+    assert "it had 10;" in need
 
 
 def test_a_trial_that_failed_is_pending_with_its_reason(tmp_path: Path) -> None:
@@ -349,16 +352,61 @@ def test_wrong_words_are_one_line(tmp_path: Path) -> None:
 
 def test_cited_files_are_told_by_what_they_are(tmp_path: Path) -> None:
     keep(tmp_path, edited())
+    keep(tmp_path, edited(trial="20261101-101010"))
     costs = tmp_path / "costs" / "c.json"
     costs.parent.mkdir()
-    costs.write_text('{"points": []}')
-    assert run(tmp_path, "decide", "latest", "--cite", costs, "--cite", "20261101-101010").code == 0
+    costs.write_text(Costs(created="2026-12-03T00:00:00Z").model_dump_json())
+    profile = DEMO.parent / "h200_profile" / "read-baseline-1.json"
+    trace = ROOT / "tests" / "profiles" / "data" / "vllm_cpu_base_rank0.pt.trace.json.gz"
+    reported = ROOT / "examples" / "kimi-k2.5" / "evidence" / "ngram-5.json"
+    cites = [word for one in (costs, "20261101-101010", profile, trace, reported) for word in ("--cite", one)]
+    done = run(tmp_path, "decide", "latest", *cites)
+    assert done.code == 0, done.err
     (one,) = read_all(tmp_path / "decisions")
-    assert [(each.kind, each.path or each.trial) for each in one.decision.evidence] == [
+    evidence = one.decision.evidence
+    assert [(each.kind, each.path or each.trial) for each in evidence[:3]] == [
         ("trial", "20261201-100000"),
         ("costs", "costs/c.json"),
         ("trial", "20261101-101010"),
     ]
+    assert [(each.kind, each.ours) for each in evidence[3:]] == [
+        ("profile", True),
+        ("profile", True),
+        ("reported", False),
+    ]
+    # A record is meant for git: no path of this machine, and each leads to its file.
+    for each in evidence[3:]:
+        assert each.path is not None
+        assert not Path(each.path).is_absolute()
+        assert (tmp_path / each.path).is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("no.json", "hello", "no.json is no prediction, no costs file, no profile and no reported trial"),
+        ("empty.json", "", "nothing in it is evidence"),
+        ("list.json", "[1]", "nothing in it is evidence"),
+        ("costs.json", '{"points": []}', "created"),
+        ("half.json", '{"settings": [], "verdict": ""}', "nothing in it is evidence"),
+        ("other.bin", "\x00\x01", "nothing in it is evidence"),
+    ],
+)
+def test_a_cited_file_that_is_no_evidence_is_refused(tmp_path: Path, name: str, text: str, told: str) -> None:
+    keep(tmp_path, edited())
+    path = tmp_path / "pr" / name
+    path.parent.mkdir()
+    path.write_text(text)
+    done = run(tmp_path, "decide", "latest", "--cite", path)
+    assert (done.code, told in done.err, done.err.count("\n")) == (1, True, 1), done.err
+    assert read_all(tmp_path / "decisions") == []
+
+
+def test_a_cited_trial_that_is_not_kept_is_refused(tmp_path: Path) -> None:
+    keep(tmp_path, edited())
+    done = run(tmp_path, "decide", "latest", "--cite", "20250101-000000")
+    assert (done.code, "--cite: no trial 20250101-000000 in " in done.err) == (1, True)
+    assert read_all(tmp_path / "decisions") == []
 
 
 def test_records_of_older_versions_are_decided_on() -> None:

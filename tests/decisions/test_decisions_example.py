@@ -36,7 +36,7 @@ def test_deciding_from_nothing_gives_the_same_record(home: Path) -> None:
     (there,) = read_all(EXAMPLE / "decisions")
     assert not there.edited
     (home / "decisions" / there.path.name).unlink()
-    decide(concluded(), Wish(today=there.decision.date, option="A"), home / "decisions")
+    decide(concluded(), Wish(today=there.decision.date, option="A"), home / "decisions", method="ngram")
     (made,) = read_all(home / "decisions")
     assert made.path.name == there.path.name
     assert (made.decision, made.body) == (there.decision, there.body)

@@ -31,7 +31,10 @@ def decide(
     arm: Annotated[str | None, Parameter(help="Which variant; default: the one the trial's verdict is about.")] = None,
     state: Annotated[
         str | None,
-        Parameter(help="Instead of what follows from the figures: open, pending, running, ruled out, reopened."),
+        Parameter(
+            help="Instead of what follows from the figures: open, pending, running, ruled out, adopted, reopened; "
+            "adopted only where they carry it."
+        ),
     ] = None,
     cite: Annotated[
         list[str] | None,
@@ -39,6 +42,10 @@ def decide(
             negative="",
             help="More evidence: a trial's id, a file, or a published result as `SOURCE, 2026-09: WHAT`. Repeatable.",
         ),
+    ] = None,
+    although: Annotated[
+        str | None,
+        Parameter(help="Why a trial of another method or model than the option's decides it all the same; recorded."),
     ] = None,
     as_json: Annotated[
         bool, Parameter(name="--json", negative="", help="One JSON document on standard output, nothing else there.")
@@ -57,12 +64,17 @@ def decide(
     from draftworth.decisions.tree import decisions_folder  # noqa: PLC0415 - lazy
 
     folder = decisions_folder()
+    if although is not None and not although.strip():
+        raise UsageError("--although: say why, in words; it is recorded")
+    if although is not None and trial is None:
+        raise UsageError("--although: it is about a trial: name one")
     cites = tuple(citation(one, folder.parent) for one in cite or ())
     wish = deciding.Wish(
         today=dt.datetime.now(tz=dt.UTC).date().isoformat(),
         option=option,
         state=None if state is None else _state(state),
         cites=cites,
+        although=" ".join((although or "").split()),
     )
     if trial is None:
         if option is None or state is None:
@@ -88,7 +100,7 @@ def _state(text: str) -> "State":
 def _concluded(trial: str, arm: str | None, root: Path) -> "tuple[Conclusion, str, list[str]]":
     """Return what follows from a trial, the arm's method, and what could not be read."""
     from draftworth.decisions.account import method_of  # noqa: PLC0415 - lazy
-    from draftworth.decisions.citing import relative  # noqa: PLC0415 - lazy
+    from draftworth.decisions.citing import has_trial, relative  # noqa: PLC0415 - lazy
     from draftworth.decisions.conclude import conclude  # noqa: PLC0415 - lazy
     from draftworth.decisions.reported import conclude_reported, is_reported, load_reported  # noqa: PLC0415 - lazy
     from draftworth.reports.trial.accounts import account_of  # noqa: PLC0415 - lazy
@@ -105,7 +117,12 @@ def _concluded(trial: str, arm: str | None, root: Path) -> "tuple[Conclusion, st
     record = read(folder)
     explained, why = account_of(folder)
     found = conclude(record, arm, explained)
-    return found, method_of(record, found.arm), [f"the record has no cause: {why}"] if why else []
+    remarks = [f"the record has no cause: {why}"] if why else []
+    if not has_trial(root, record.id):
+        remarks.append(
+            f"trial {record.id} is not in {root / 'trials'}: `decisions check` cannot hold the record against it"
+        )
+    return found, method_of(record, found.arm), remarks
 
 
 def _show(done: "Decided", *, as_json: bool) -> None:

@@ -68,6 +68,12 @@ def _hardware(machine: Mapping[str, Any]) -> str:
     )
 
 
+def no_gpu(hardware: str) -> bool:
+    """Whether a trial's record told its hardware and no GPU: it does not say whether there was one."""
+    told = _parts(hardware).keys()
+    return bool(told & {"processor", "cores"}) and not told & {"gpu", "gpus", "accelerators"}
+
+
 def _parts(hardware: str) -> dict[str, str]:
     """Return the parts of a hardware: a record may tell more of them than another."""
     told = (one.partition(" ") for one in _BETWEEN.split(hardware))

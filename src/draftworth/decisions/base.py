@@ -109,6 +109,15 @@ class Gain(Strict):
     """Who says so."""
 
 
+class Decides(Strict):
+    """What a trial must be of to decide an option."""
+
+    methods: Words = ()
+    """The speculative methods of its arm; empty: the option's `method`."""
+    model: str = ""
+    """The model it was run on; empty: that of the option's `assumptions`."""
+
+
 class Option(Strict):
     """One way that could be gone."""
 
@@ -120,6 +129,8 @@ class Option(Strict):
     """The speculative method: ngram, suffix, eagle3, medusa, …; what trials and predictions of it are known by."""
     arm: str = ""
     """The arm's name in trials; default: the option's own name."""
+    decides: Decides | None = None
+    """Which trials decide it."""
     state: State = "open"
     """The one it began in; records say what it is now."""
     gate: Gate | None = None
@@ -197,6 +208,10 @@ class Decision(Strict):
     needs: Words = ()
     reasons: Words = ()
     """Why it was reopened."""
+    although: str = ""
+    """Why a trial of another method or model decides it all the same: a person's words."""
+    remarks: Words = ()
+    """What stood against it then: a gate that did not hold, an option that does not say what decides it."""
     ratio: Ratio | None = None
     assumptions: Assumptions = Assumptions()
     evidence: Evidences = ()

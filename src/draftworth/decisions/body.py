@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from draftworth.decisions.assumptions import no_gpu
 from draftworth.decisions.base import Assumptions, Decision, Evidence, Option, Tree
 from draftworth.decisions.conclude import Conclusion
 from draftworth.decisions.conditions import Gate
@@ -34,9 +35,12 @@ def body(decision: Decision, option: Option, tree: Tree, states: dict[str, State
     parts = [f"# {_plain(decision.title)}"]
     context = [f"Option {option.name}: {option.title}.", *(found.context if found else ())]
     parts.append("## Context and problem statement\n\n" + _list(context))
-    parts.append("## Considered options\n\n" + _list(_considered(tree, states, option)))
+    considered = [*_considered(tree, states, option), *(found.beside if found else ())]
+    parts.append("## Considered options\n\n" + _list(considered))
     changed = f"{decision.before} → {decision.state}"
     outcome = [*(found.outcome if found else ()), *decision.reasons]
+    outcome += [f"Decided all the same: {decision.although}"] if decision.although else []
+    outcome += [f"Against it: {one}" for one in decision.remarks]
     parts.append(f"## Decision outcome\n\nState: {changed}.\n\n" + _list(outcome))
     if found and found.consequences:
         parts.append("### Consequences\n\n" + _list(found.consequences))
@@ -70,6 +74,9 @@ def evidence_line(one: Evidence) -> str:
 def assumption_lines(held: Assumptions) -> list[str]:
     """Return what is assumed, field by field; what is not known is left out."""
     lines = [f"{words}: {getattr(held, name)}" for name, words in _FIELDS if getattr(held, name)]
+    lines = [
+        f"{one}; GPU not recorded" if one.startswith("Hardware: ") and no_gpu(held.hardware) else one for one in lines
+    ]
     if held.categories:
         lines.append("Prompts by category: " + ", ".join(f"{name} {count}" for name, count in held.categories.items()))
     return lines

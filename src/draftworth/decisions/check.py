@@ -2,26 +2,33 @@
 
 A decision is reopened by evidence that is newer than its own: a trial of its arm with another verdict; another engine
 version, runner or hardware of the same service in a newer trial or costs file; traffic of another mix; a head it did
-not know; a prediction beyond the bound it states; a gate that no longer holds. Files of another model or engine are no
-reason.
+not know; a prediction beyond the bound it states; a gate that no longer holds; or by its own trial, where that says
+otherwise than a record that was edited. Files of another model or engine are no reason.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from draftworth.decisions.account import method_of
+from draftworth.decisions.against import contradictions
 from draftworth.decisions.assumptions import assumptions_of, changed, same_service
 from draftworth.decisions.base import Assumptions, Decision, Option
+from draftworth.decisions.circles import waiting_circle
+from draftworth.decisions.citing import dead_ends
 from draftworth.decisions.conclude import Conclusion, conclude
 from draftworth.decisions.conditions import Holds
 from draftworth.decisions.decide import Wish, move
+from draftworth.decisions.fits import unfit
 from draftworth.decisions.gates import evaluate, wrong_gate
 from draftworth.decisions.known import Known, costs_assumptions, with_arm
 from draftworth.decisions.records import history_remarks
+from draftworth.decisions.refuse import with_figures
 from draftworth.decisions.states import DECIDED, State
 from draftworth.errors import UsageError
 from draftworth.models import Frozen
 from draftworth.trials.record import TrialRecord
+from draftworth.verdicts.base import Verdict
 
 _ID = re.compile(r"^(\d{8}-\d{6})(?:-(\d+))?$")
 MIX_SHIFT = 0.1
@@ -65,11 +72,13 @@ class Checked(Frozen):
 def check(known: Known) -> Checked:
     """Hold every option against the evidence; nothing is written."""
     options = tuple(_one(option, known) for option in known.tree.options)
+    # Once every gate has read what it names.
+    left_out = dict.fromkeys([*dead_ends(known), *known.left_out])
     return Checked(
         title=known.tree.title,
         options=options,
         history=tuple(history_remarks(known.tree, known.records)),
-        left_out=tuple(known.left_out),
+        left_out=tuple(left_out),
     )
 
 
@@ -87,20 +96,26 @@ def _one(option: Option, known: Known) -> OptionCheck:
     state, last = known.state(option.name), known.newest(option.name)
     holds = evaluate(option.gate, option, known) if option.gate else None
     reasons: list[str] = []
-    remarks = wrong_gate(option, known)
+    remarks = [*wrong_gate(option, known), *waiting_circle(option, known)]
+    if last is not None and last.decision.although:
+        remarks.append(f"{last.path.name} rests on a trial of something else, although: {last.decision.although}")
+    edits = contradictions(last, known) if last else []
     if last is not None and state in DECIDED:
         reasons, more = _since(option, last.decision, known)
+        reasons = [*edits, *reasons]
         remarks += more
         if state == "adopted" and holds is not None and holds.holds is False:
             reasons.append(f"its gate no longer holds: {holds.reason}")
     else:
+        remarks += edits
         if holds is not None and holds.holds and state in {"open", "pending", "reopened"}:
             remarks.append(f"its gate holds: it can be taken up ({holds.reason})")
         decided = last.decision if last else None
+        history = [one for one in known.records if one.decision.option == option.name]
         remarks += [
             f"trial {one.id} measured {known.arm_of(option)}, and nothing was decided on it: "
             f"`draftworth decide {one.id} --option {option.name}`"
-            for one in _newer(with_arm(known.trials_of(option), known.arm_of(option)), decided)[-1:]
+            for one in _newer(_deciding(option, known, measured=with_figures(history) is not None), decided)[-1:]
         ]
     return OptionCheck(
         option=option.name,
@@ -113,6 +128,17 @@ def _one(option: Option, known: Known) -> OptionCheck:
         reopen=tuple(dict.fromkeys(reasons)),
         remarks=tuple(dict.fromkeys(remarks)),
     )
+
+
+def _deciding(option: Option, known: Known, *, measured: bool) -> list[TrialRecord]:
+    """Return the trials of an option's arm that it may be decided on; a failed one only where nothing was measured."""
+    arm = known.arm_of(option)
+    return [
+        one
+        for one in with_arm(known.trials_of(option), arm)
+        if not unfit(option, arm, method_of(one, arm), assumptions_of(one, None, None))
+        and not (measured and (one.error is not None or all(each.arm != arm for each in one.comparisons)))
+    ]
 
 
 def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], list[str]]:
@@ -142,12 +168,13 @@ def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], 
 
 
 def _told(trial: TrialRecord, arm: str, then: Assumptions) -> Conclusion | None:
-    """Return what a trial says of an arm, where it is of the same service and decides anything."""
+    """Return what a trial says of an arm, where it could be measured, is of the same service and decides anything."""
     try:
         found = conclude(trial, arm)
     except UsageError:
         return None  # a diagnostic arm decides nothing
-    return found if same_service(then, found.assumptions) else None
+    measured = found.verdict != Verdict.ERROR
+    return found if measured and same_service(then, found.assumptions) else None
 
 
 def _elsewhere(then: Assumptions, newer: Sequence[TrialRecord]) -> Iterator[str]:
@@ -191,8 +218,11 @@ def _by_predictions(option: Option, decided: Decision, known: Known) -> Iterator
     if limit is None or not fresh:
         return
     path, prediction = fresh[-1]
-    best = max(prediction.settings, key=lambda one: one.speed_up.low)
-    most = max(prediction.settings, key=lambda one: one.speed_up.high)
+    sure = [one for one in prediction.settings if not one.at_best]
+    if not sure:
+        return
+    best = max(sure, key=lambda one: one.speed_up.low)
+    most = max(sure, key=lambda one: one.speed_up.high)
     shown = best if decided.state == "ruled out" else most
     found = shown.speed_up
     beyond = found.low > limit if decided.state == "ruled out" else found.high < limit

@@ -1,27 +1,26 @@
 """What follows from a trial for one option: its new state, and sentences that each carry a figure of the record."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from draftworth.decisions.assumptions import assumptions_of
 from draftworth.decisions.base import Assumptions, Evidence, Ratio
-from draftworth.decisions.needs import concerning, keeps_back, needs_of, rules_of
+from draftworth.decisions.consequences import cause, consequences, with_level
+from draftworth.decisions.needs import keeps_back, needs_of, rules_of
 from draftworth.decisions.states import State
 from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
 from draftworth.findings import Finding
-from draftworth.reports.trial.accounts import beats, told_of
-from draftworth.reports.words import METRICS, ended, interval, judged, percent, plural
+from draftworth.reports.words import METRICS, ended, judged, percent, plural
 from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import is_diagnostic
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
 from draftworth.verdicts.base import Comparison, Interval, Verdict
-from draftworth.verdicts.rules import HIGHER_IS_BETTER, MARGIN
+from draftworth.verdicts.rules import MARGIN
 
 if TYPE_CHECKING:
-    from draftworth.explain.base import Account, Change, Explained
+    from draftworth.explain.base import Explained
 
 STATE_OF: dict[Verdict, State] = {
     Verdict.FASTER: "adopted",
@@ -52,6 +51,7 @@ class Conclusion:
         reopen_at: a predicted speed-up beyond this reopens it.
         assumptions: what it was measured under.
         evidence: what it rests on.
+        beside: the trial's other variants, each with what was said of it.
     """
 
     state: State
@@ -68,6 +68,7 @@ class Conclusion:
     pairs: int = 0
     reopen_at: float | None = None
     evidence: tuple[Evidence, ...] = ()
+    beside: tuple[str, ...] = ()
 
 
 def conclude(record: TrialRecord, arm: str | None = None, explained: "Explained | None" = None) -> Conclusion:
@@ -85,8 +86,8 @@ def conclude(record: TrialRecord, arm: str | None = None, explained: "Explained 
     seen = next((one for one in record.arms if one.name == name), None)
     found = next((one for one in record.comparisons if one.arm == name), None)
     declared = [str(one.get("name")) for one in record.config.get("arms") or () if isinstance(one, dict)]
-    known = dict.fromkeys([*(one.name for one in record.arms if one.name != BASELINE), *declared])
     if name == BASELINE or (seen is None and found is None and name not in declared):
+        known = dict.fromkeys([*_decidable(record), *_planned(record)])
         raise UsageError(f"trial {record.id} has no variant {name!r}; its variants: {', '.join(known) or 'none'}")
     why = diagnostic(seen)
     if why:
@@ -105,19 +106,23 @@ def conclude(record: TrialRecord, arm: str | None = None, explained: "Explained 
         trial=record.id,
         outcome=tuple(_outcome(record, name, found, verdict, taken_back)),
         context=tuple(_context(record, seen)),
-        consequences=(*_consequences(found, record, seen), *_cause(name, record, explained)),
-        needs=tuple(needs_of(record, found, seen, verdict, taken_back)),
+        consequences=(*consequences(found, record, seen), *cause(name, record, explained)),
+        needs=tuple(needs_of(record, found, verdict, taken_back)),
         ratio=_ratio(found, ratio),
         pairs=found.pairs if found else 0,
         reopen_at={"ruled out": 1 + margin, "adopted": 1 - margin}.get(state),
         assumptions=assumptions_of(record, seen, found),
         evidence=(Evidence(kind="trial", trial=record.id, says=found.reason if found else record.reason),),
+        beside=tuple(_beside(record, name)),
     )
 
 
 def diagnostic(arm: ArmRecord | None) -> str:
     """Return why an arm is there to measure a cost and not to be adopted; empty for any other."""
-    declared = arm.declared if arm else {}
+    return _measures(arm.declared if arm else {})
+
+
+def _measures(declared: Mapping[str, Any]) -> str:
     config, env = declared.get("speculative_config") or {}, declared.get("env") or {}
     args = declared.get("args") or ()
     if not isinstance(config, Mapping) or not is_diagnostic(config, env, args):
@@ -131,8 +136,30 @@ def diagnostic(arm: ArmRecord | None) -> str:
 
 def deciding_arms(record: TrialRecord) -> list[str]:
     """Return the variants of a trial that can be decided on, in its order."""
-    kept = [one.name for one in record.arms if one.name != BASELINE and not diagnostic(one)]
-    return kept or [one.arm for one in record.comparisons]
+    return _decidable(record) or [one.arm for one in record.comparisons]
+
+
+def _decidable(record: TrialRecord) -> list[str]:
+    return [one.name for one in record.arms if one.name != BASELINE and not diagnostic(one)]
+
+
+def _planned(record: TrialRecord) -> list[str]:
+    """Return the variants of a trial's file that can be decided on."""
+    listed = [one for one in record.config.get("arms") or () if isinstance(one, dict)]
+    return [str(one.get("name")) for one in listed if not _measures(one)]
+
+
+def _beside(record: TrialRecord, arm: str) -> list[str]:
+    """Return the other variants that can be decided on, each with its verdict: they were options of this trial too."""
+    compared = {one.arm: one for one in record.comparisons}
+    lines = []
+    for name in dict.fromkeys([*_decidable(record), *_planned(record)]):
+        if name == arm:
+            continue
+        one = compared.get(name)
+        told = f"{one.verdict}, {METRICS[one.metric]} ratio {with_level(judged(one))}" if one else "not measured"
+        lines.append(f"Variant {name} of the same trial: {told}")
+    return lines
 
 
 def _usual_arm(record: TrialRecord) -> str:
@@ -143,7 +170,7 @@ def _usual_arm(record: TrialRecord) -> str:
         return arms[0]
     if arms:
         raise UsageError(f"trial {record.id} has several variants: name one with --arm: {', '.join(arms)}")
-    planned = [str(one.get("name")) for one in record.config.get("arms") or () if isinstance(one, dict)]
+    planned = _planned(record)
     if len(planned) == 1:
         return planned[0]
     raise UsageError(f"trial {record.id} measured no variant; name one it planned with --arm: {', '.join(planned)}")
@@ -198,86 +225,6 @@ def _context(record: TrialRecord, arm: ArmRecord | None) -> list[str]:
     elif arm is not None:
         lines.append(f"Counts of {arm.name}: not known.")
     return lines
-
-
-def with_level(found: Interval | None) -> str:
-    """Return a ratio with its interval and the level of it: several arms share the error, so it is not always 95 %."""
-    if found is None or found.low is None or found.high is None:
-        return interval(found)
-    return f"{found.estimate:.3f} ({100 * found.confidence:.4g} % interval {found.low:.3f} to {found.high:.3f})"
-
-
-def _outputs(found: ArmComparison) -> list[str]:
-    """Return what the checks of an arm's output found."""
-    checks = {"Output": found.output_check, "Sampled output": found.sampled_check}
-    lines = [f"{name}: {check.status}: {ended(check.reason)}" for name, check in checks.items() if check is not None]
-    return lines if found.output_check is not None else ["Output: not checked against the baseline's.", *lines]
-
-
-def _consequences(found: ArmComparison | None, record: TrialRecord, arm: ArmRecord | None) -> list[str]:
-    if found is None:
-        return []
-    lines = []
-    for one in found.categories:
-        ratio = judged(one)
-        if ratio is not None and ratio.low is not None and ratio.high is not None:
-            gain, loss = ratio.high < 1, ratio.low > 1
-            if one.metric in HIGHER_IS_BETTER:
-                gain, loss = ratio.low > 1, ratio.high < 1
-            word = "gains" if gain else "loses" if loss else "is open"
-            lines.append(f"{one.kind} {one.category} {word}: ratio {with_level(ratio)}, {plural(one.pairs, 'prompt')}.")
-    if found.ttft_ratio is not None and found.metric != "ttft":
-        lines.append(f"TTFT ratio: {with_level(found.ttft_ratio)}.")
-    lines += _outputs(found)
-    if found.drift is not None:
-        lines.append(f"The baseline's second TPOT over its first: {interval(found.drift)}.")
-    mine = concerning(record, found.arm)
-    lines += [f"{one.severity} {one.code}: {ended(one.message)}" for one in mine if one.severity != "info"]
-    lines += [
-        f"Not declared, but different: {one.name}: {one.baseline} and {one.variant}"
-        + (f" ({one.note})." if one.note else ".")
-        for one in record.confounders
-    ]
-    if not record.restored:
-        lines.append(f"The service was NOT RESTORED: {ended(record.restore)}")
-    if arm is not None:
-        lines += [
-            f"The server warned ({one.code}): {ended(one.advice)}"
-            for one in arm.warnings
-            if one.code == "sampling_params_ignored"
-        ]
-    return lines
-
-
-def _cause(arm: str, record: TrialRecord, explained: "Explained | None") -> list[str]:
-    accounts = [one for one in explained.accounts if one.arm == arm] if explained else []
-    if not accounts:
-        told = "; ".join(told_of(explained, arm))
-        why = f": {told.rstrip('.')}" if told else f": `draftworth explain {record.id}` makes it"
-        return [f"There is no account of its milliseconds{why}."]
-    return [line for one in accounts for line in _account(one, several=len(accounts) > 1)]
-
-
-def _account(account: "Account", *, several: bool) -> list[str]:
-    at = f"At {account.point or f'concurrency {account.concurrency}'}: " if several else ""
-    lines = [f"{at}Cause: {ended(account.main_cause)}"]
-    for part in account.parts:
-        whose = "" if part.cause == "rest" else ", measured here" if part.measured else ", not all of it measured here"
-        lines.append(
-            f"{at}{part.cause}: {part.ms.value:+.2f} ms a token ({part.ms.low:+.2f} to {part.ms.high:+.2f}){whose}."
-        )
-    changes = [one for one in account.changes if beats(one, account)]
-    return [*lines, *(f"{at}Would change it: {change_line(one)}" for one in changes)]
-
-
-def change_line(one: "Change") -> str:
-    """Return something that would change a verdict, with its prediction and what the engine is started with."""
-    found, words = one.speed_up, shlex.join(one.arguments)
-    # Most say it already.
-    told = found is not None and f"{found.value:.2f}" in one.text
-    ends = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})" if found else ""
-    predicted = f" Predicted speed-up {ends}." if ends and not told else ""
-    return f"{ended(one.text)}{predicted}{f' Start it with: {words}' if words else ''}"
 
 
 def _ratio(found: Comparison | None, ratio: Interval | None) -> Ratio | None:

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,8 @@ from pydantic import ValidationError
 from draftworth.decisions.base import Decision, Evidence, Option, Tree
 from draftworth.decisions.body import body
 from draftworth.decisions.conclude import Conclusion
+from draftworth.decisions.fits import check_fits, gate_remarks, unfit
+from draftworth.decisions.known import Known
 from draftworth.decisions.records import (
     Record,
     newest,
@@ -23,12 +24,11 @@ from draftworth.decisions.records import (
     write_new,
     writing,
 )
+from draftworth.decisions.refuse import check_order, check_wish, is_of
 from draftworth.decisions.states import DECIDED, State, check_change, way
 from draftworth.decisions.tree import add_option, begun
 from draftworth.errors import UsageError
 from draftworth.models import Frozen
-
-_ID = re.compile(r"^(\d{8}-\d{6})(?:-(\d+))?$")
 
 
 class Decided(Frozen):
@@ -54,6 +54,8 @@ class Wish:
         option: which option; None takes the arm's own, and begins one where there is none.
         state: instead of the state that follows from the figures.
         cites: further evidence.
+        although: why a trial of another method or model than the option's decides it all the same.
+        remarks: what stood against it.
         today: the date of a new record, YYYY-MM-DD.
     """
 
@@ -61,6 +63,8 @@ class Wish:
     option: str | None = None
     state: State | None = None
     cites: tuple[Evidence, ...] = ()
+    although: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def decide(found: Conclusion, wish: Wish, folder: Path, *, method: str = "") -> Decided:
@@ -70,39 +74,50 @@ def decide(found: Conclusion, wish: Wish, folder: Path, *, method: str = "") -> 
         found: what follows.
         wish: what a person asked for.
         folder: of the tree and the records.
-        method: the arm's speculative method, for an option that is begun.
+        method: the arm's speculative method; empty where it is not known.
 
     Raises:
-        UsageError: no such option, a change that is not legal, or one that the figures do not carry.
+        UsageError: no such option, a trial of something else, a change that is not legal, or one that the figures do
+            not carry.
     """
-    _check_wish(found, wish.state)
+    check_wish(found, wish.state)
     with writing(folder):
         tree, option = _option(folder, found, wish.option, method)
         records = read_all(folder)
         before = state_of(tree, records, option.name)
         last = newest(records, option.name)
         state = wish.state or found.state
-        _check_order(found, [one for one in records if one.decision.option == option.name], wish)
-        if last and _is_of(last.decision, found) and last.decision.state == state:
-            return _again(last, found, wish, (tree, option, records))
+        check_order(found, [one for one in records if one.decision.option == option.name], wish.state)
+        again = last is not None and is_of(last.decision, found)
+        although = wish.although or (last.decision.although if last and again else "")
+        against = check_fits(option, found.arm, method, found.assumptions, although)
+        against += gate_remarks(option, Known(folder.parent, tree, records))
+        needless = bool(wish.although) and not unfit(option, found.arm, method, found.assumptions)
+        wish = replace(wish, although="" if needless else although)
+        heard = ["--although is not kept: the trial is of what decides the option"] if needless else []
+        chosen = _chosen(found, state)
+        if last and again and last.decision.state == state:
+            return _again(last, chosen, wish, (tree, option, records), [*against, *heard])
         files = []
         for step in way(before, state):
-            reasons = (
-                [f"A newer trial says otherwise: {found.outcome[0]}"] if step != state else _by_a_person(found, wish)
-            )
+            reasons = _by_a_person(found, wish)
+            if step != state and not (again and reasons):
+                reasons = [f"A newer trial says otherwise: {found.outcome[0]}"]
             evidence = _distinct((*found.evidence, *option.evidence, *wish.cites))
-            decision = _decision(option, (before, step), found, replace(wish, cites=evidence), reasons)
+            told = replace(wish, cites=evidence, remarks=tuple(against) if step == state else ())
+            decision = _decision(option, (before, step), found, told, reasons)
             decision = decision.model_copy(update={"number": next_number(folder)})
             states = _states(tree, records) | {option.name: step}
-            files.append(write_new(folder, decision, body(decision, option, tree, states, found)))
+            files.append(write_new(folder, decision, body(decision, option, tree, states, chosen)))
             before = step
     return Decided(
         option=option.name,
         before=files[0].decision.before,
         state=state,
         files=tuple(str(one.path) for one in files),
-        outcome=found.outcome,
+        outcome=chosen.outcome,
         needs=files[-1].decision.needs,
+        remarks=(*against, *heard),
     )
 
 
@@ -127,6 +142,7 @@ def move(
         before = state_of(tree, records, name)
         check_change(name, before, state)
         last = newest(records, name)
+        against = gate_remarks(option, Known(folder.parent, tree, records)) if state == "running" else ()
         decision = Decision(
             number=next_number(folder),
             date=wish.today,
@@ -139,10 +155,18 @@ def move(
             needs=option.needs,
             assumptions=last.decision.assumptions if last else option.assumptions,
             evidence=wish.cites,
+            remarks=tuple(against),
         )
         states = _states(tree, records) | {name: state}
         record = write_new(folder, decision, body(decision, option, tree, states, None))
-    return Decided(option=name, before=before, state=state, files=(str(record.path),), outcome=tuple(reasons))
+    return Decided(
+        option=name,
+        before=before,
+        state=state,
+        files=(str(record.path),),
+        outcome=tuple(reasons),
+        remarks=decision.remarks,
+    )
 
 
 def _option(folder: Path, found: Conclusion, name: str | None, method: str) -> tuple[Tree, Option]:
@@ -181,39 +205,13 @@ def _known(tree: Tree, name: str) -> Option:
     raise UsageError(f"no option {name!r} in tree.toml; {hint}")
 
 
-def _check_wish(found: Conclusion, state: State | None) -> None:
-    """Refuse an adoption that the figures do not carry; to be more careful than they are is anybody's right."""
-    if state == "adopted" and found.state != "adopted":
-        raise UsageError(f"{found.arm} cannot be adopted on this: {found.outcome[0]}")
-    if state == "ruled out" and found.verdict == "error":
-        raise UsageError(f"{found.arm} cannot be ruled out on a trial that could not be measured: {found.outcome[0]}")
-
-
-def _check_order(found: Conclusion, history: Sequence[Record], wish: Wish) -> None:
-    """Refuse a trial that an option's records have left behind: an earlier one, or the one that was reopened."""
-    now = _ID.fullmatch(found.trial)
-    for one in history:
-        then = _ID.fullmatch(one.decision.trial)
-        if then and now and (then[1], int(then[2] or 1)) > (now[1], int(now[2] or 1)):
-            raise UsageError(
-                f"{one.path.name} rests on trial {one.decision.trial}, which is later than {found.trial}: decide on "
-                "the later one; an earlier trial can be cited with --cite"
-            )
-    last = history[-1] if history else None
-    before = [one for one in history if _is_of(one.decision, found)]
-    if last and before and last.decision.state == "reopened" and wish.state is None:
-        raise UsageError(
-            f"{before[-1].path.name} rests on this very evidence, and {last.path.name} reopened it: "
-            f"{'; '.join(last.decision.reasons) or 'by hand'}; run a new trial, or name a --state"
-        )
-
-
-def _is_of(decision: Decision, found: Conclusion) -> bool:
-    """Whether a record is of this very trial and arm."""
-    if decision.arm != found.arm or decision.trial != found.trial:
-        return False
-    sources = {one.path for one in found.evidence}
-    return bool(found.trial) or any(one.kind == "reported" and one.path in sources for one in decision.evidence)
+def _chosen(found: Conclusion, state: State) -> Conclusion:
+    """Return a conclusion whose first sentence names the state that a person chose instead of the figures' own."""
+    if state == found.state:
+        return found
+    figures = found.outcome[0].removeprefix(f"{found.arm} is {found.state}")
+    first = f"{found.arm} is {state}, as a person chose. The figures alone say {found.state}{figures}"
+    return replace(found, outcome=(first, *found.outcome[1:]))
 
 
 def _by_a_person(found: Conclusion, wish: Wish) -> list[str]:
@@ -248,6 +246,8 @@ def _decision(
             "reopen_at_speed_up": found.reopen_at if own else None,
             "needs": list(found.needs),
             "reasons": list(reasons),
+            "although": wish.although if own or chosen else "",
+            "remarks": list(wish.remarks),
             "ratio": found.ratio,
             "assumptions": found.assumptions,
             "evidence": list(wish.cites),
@@ -255,7 +255,9 @@ def _decision(
     )
 
 
-def _again(last: Record, found: Conclusion, wish: Wish, around: tuple[Tree, Option, list[Record]]) -> Decided:
+def _again(
+    last: Record, found: Conclusion, wish: Wish, around: tuple[Tree, Option, list[Record]], against: Sequence[str]
+) -> Decided:
     """Write the figures of a trial's own record again: an account may have come since. Its citations stay."""
     tree, option, records = around
     before = last.decision
@@ -263,7 +265,9 @@ def _again(last: Record, found: Conclusion, wish: Wish, around: tuple[Tree, Opti
     own = {(one.kind, one.trial, one.path) for one in found.evidence}
     others = [one for one in before.evidence if (one.kind, one.trial, one.path) not in own or one.kind == "published"]
     evidence = _distinct((*found.evidence, *others, *wish.cites))
-    asked = replace(wish, today=before.date, state=before.state, cites=evidence)
+    asked = replace(
+        wish, today=before.date, state=before.state, cites=evidence, remarks=before.remarks or tuple(against)
+    )
     decision = _decision(option, (before.before, before.state), found, asked, before.reasons)
     decision = decision.model_copy(update={"number": before.number, "title": before.title})
     # As it was then: records that came later did not exist for it.
@@ -277,6 +281,7 @@ def _again(last: Record, found: Conclusion, wish: Wish, around: tuple[Tree, Opti
         outcome=found.outcome,
         needs=decision.needs,
         written_again=True,
+        remarks=tuple(against),
     )
 
 

@@ -99,14 +99,17 @@ class Known:
     def service(self, option: Option) -> Assumptions:
         """Return which service an option is of, as far as that is known: engine and model.
 
-        Its records say so, the newest first, then the tree, then the newest record of any option; where none does, the
-        trials, where all are of one service.
+        Its records say so, the newest first, then the tree (`assumptions`, `decides`), then the newest record of any
+        option; where none does, the trials, where all are of one service.
         """
-        own = [one.decision.assumptions for one in reversed(self.records) if one.decision.option == option.name]
-        found = _joined([*own, option.assumptions])
+        # A trial of something else that a person let decide all the same says of no option which service it is of.
+        plain = [one.decision for one in reversed(self.records) if not one.decision.although]
+        own = [one.assumptions for one in plain if one.option == option.name]
+        decides = Assumptions(model=option.decides.model) if option.decides else Assumptions()
+        found = _joined([*own, option.assumptions, decides])
         if found.engine or found.model:
             return found
-        others = [one.decision.assumptions for one in reversed(self.records)]
+        others = [one.assumptions for one in plain]
         others += [one.assumptions for one in self.tree.options]
         told = next((one for one in others if one.engine or one.model), None)
         if told is not None:
@@ -179,7 +182,7 @@ class Known:
         try:
             found = Prediction.model_validate(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            self._leave_out(f"{path}: no such prediction")
+            return None  # `citing.dead_ends` names it
         except ValidationError as error:
             self._leave_out(f"{path}: no prediction: {error.errors()[0]['loc']}: {error.errors()[0]['msg']}")
         except (OSError, ValueError, RecursionError) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 from draftworth.decisions.base import Gain, Option
 from draftworth.decisions.body import evidence_line, gate_lines
 from draftworth.decisions.check import Checked, OptionCheck
-from draftworth.decisions.conclude import change_line
+from draftworth.decisions.consequences import change_line
 from draftworth.decisions.known import Known, with_arm
 from draftworth.decisions.states import LEFT, State
 from draftworth.models import Frozen
@@ -46,6 +46,10 @@ class Next(Frozen):
     """Settings of decided arms that their trials' accounts say are worth trying."""
     done: tuple[str, ...] = ()
     """Decided options."""
+    left_out: tuple[str, ...] = ()
+    """Evidence that leads nowhere, and files that could not be read."""
+    history: tuple[str, ...] = ()
+    """What is wrong with the records."""
 
 
 def next_steps(known: Known, checked: Checked) -> Next:
@@ -58,15 +62,22 @@ def next_steps(known: Known, checked: Checked) -> Next:
     order = {one.option: at for at, one in enumerate(steps)}
     steps.sort(key=lambda one: (_waits(one.option, gates, parents), *_rank(one), order[one.option]))
     decided = [one for one in checked.options if one.state not in LEFT]
+    settings = _settings(known, [one.option for one in decided])
     return Next(
         title=checked.title,
         steps=tuple(steps),
         reopen=tuple(f"{one.option}: {reason}" for one in decided for reason in one.reopen),
-        settings=tuple(_settings(known, [one.option for one in decided])),
-        done=tuple(
-            f"{one.option}: {one.title}: {one.state}" + (f" ({one.record})" if one.record else "") for one in decided
-        ),
+        settings=tuple(settings),
+        done=tuple(f"{one.option}: {one.title}: {one.state}" + _marked(one) for one in decided),
+        left_out=tuple(dict.fromkeys([*checked.left_out, *known.left_out])),
+        history=checked.history,
     )
+
+
+def _marked(one: OptionCheck) -> str:
+    """Return a decided option's record, and that it should be reopened."""
+    words = [one.record, *(["should be reopened, see above"] if one.reopen else [])]
+    return f" ({', '.join(word for word in words if word)})" if any(words) else ""
 
 
 def _gate_rank(step: Step) -> int:
@@ -90,6 +101,9 @@ def _rank(step: Step) -> tuple[int, float, float]:
 def _step(option: Option, checked: OptionCheck, known: Known) -> Step:
     last = known.newest(option.name)
     needs = [*option.needs, *(last.decision.needs if last else ())]
+    if checked.state == "reopened" and last is not None:
+        why = last.decision.reasons or ("it was reopened by hand",)
+        needs.append(f"a new trial of {known.arm_of(option)}, decided on with --option {option.name}: {'; '.join(why)}")
     if checked.holds is not None and checked.holds.holds is not True:
         needs += [f"its gate: {one.reason} ({one.word})" for one in checked.holds.parts if one.holds is not True]
     return Step(
@@ -108,13 +122,36 @@ def _step(option: Option, checked: OptionCheck, known: Known) -> Step:
 
 
 def _gain(option: Option, known: Known) -> Gain | None:
-    """Return the best predicted speed-up, else what the tree says."""
+    """Return the best predicted speed-up, else what the account of its arm's newest trial predicts, else the tree's."""
     for path, prediction in reversed(known.predictions(option)):
         if prediction.settings:
             best = max(prediction.settings, key=lambda one: one.speed_up.value)
             found = best.speed_up
             return Gain(value=found.value, low=found.low, high=found.high, source=f"{path}, k = {best.k}")
-    return option.gain
+    return _accounted(option, known) or option.gain
+
+
+def _accounted(option: Option, known: Known) -> Gain | None:
+    """Return the best setting that the account of an option's newest trial predicts, of those better than it was."""
+    arm = known.arm_of(option)
+    for trial in reversed(with_arm(known.trials_of(option), arm)):
+        explained, why = account_of(known.root / "trials" / trial.id)
+        if why:
+            known.left_out.append(why)
+        found = [
+            (one.speed_up, one.text)
+            for account in (explained.accounts if explained else ())
+            if account.arm == arm
+            for one in account.changes
+            if one.kind == "setting" and one.speed_up and beats(one, account)
+        ]
+        if found:
+            best, text = max(found, key=lambda one: one[0].value)
+            source = f"the account of trial {trial.id}: {text.rstrip('.')}"
+            return Gain(value=best.value, low=best.low, high=best.high, source=source)
+        if explained and any(account.arm == arm for account in explained.accounts):
+            return None  # a newer account that predicts nothing is not passed over for an older one
+    return None
 
 
 def _minutes(option: Option, known: Known) -> Gain | None:
@@ -178,6 +215,9 @@ def page(found: Next) -> str:
         parts.append("## Settings of decided arms worth a trial\n\n" + _list(found.settings))
     if found.done:
         parts.append("## Decided\n\n" + _list(found.done))
+    wrong = [*(f"Record: {one}" for one in found.history), *(f"Left out: {one}" for one in found.left_out)]
+    if wrong:
+        parts.append("## Not in order\n\n" + _list(wrong))
     return "\n\n".join(parts) + "\n"
 
 
@@ -187,7 +227,6 @@ def write_page(found: Next, path: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(found), encoding="utf-8")
 
 

@@ -63,6 +63,11 @@ def is_reported(path: Path) -> bool:
     return path.is_file() and path.suffix == ".json"
 
 
+def is_told(data: object) -> bool:
+    """Whether a file's JSON says that it is a reported trial."""
+    return isinstance(data, dict) and data.get("kind") == "reported trial"
+
+
 def load_reported(path: Path) -> Reported:
     """Read a reported trial.
 
@@ -73,7 +78,7 @@ def load_reported(path: Path) -> Reported:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: no reported trial that can be read: {error}") from None
-    if not isinstance(data, dict) or data.get("kind") != "reported trial":
+    if not is_told(data):
         raise UsageError(
             f'{path}: no reported trial: it does not say "kind": "reported trial"; name a trial by its id or folder'
         )

@@ -20,6 +20,8 @@ _PLACES = frozenset({"--port", "--host"})
 """Flags that say where a server answers, and not what it costs."""
 _HERE = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAMES = ("--served-model-name", "--model", "--model-path", "-m")
+_MODULE = "-m"
+"""llama.cpp's short flag of the model; behind an interpreter, Python's of a module."""
 
 
 def costs_of(
@@ -140,6 +142,8 @@ def served(record: TrialRecord) -> tuple[str, ...]:
     found = [str(_service(record).get("model") or "")]
     for at, word in enumerate(command):
         flag, equals, value = word.partition("=")
+        if flag == _MODULE and "python" in command[at - 1 if at else 0].rpartition("/")[2]:
+            continue
         if flag in _NAMES:
             found.append(value if equals else next(iter(command[at + 1 : at + 2]), ""))
         elif word == "serve":

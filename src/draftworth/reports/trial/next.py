@@ -4,9 +4,9 @@ import shlex
 from dataclasses import dataclass
 from html import escape
 
+from draftworth.decisions.more import more_evidence
 from draftworth.decisions.needs import keeps_back
 from draftworth.explain.base import Change
-from draftworth.findings import Code
 from draftworth.reports.markdown import on_endpoints
 from draftworth.reports.trial.acceptance import gain_of
 from draftworth.reports.trial.accounts import already, beats, measured
@@ -132,7 +132,8 @@ def _change(change: Change, more: str = "") -> str:
 
 
 def _more_evidence(subject: Subject) -> str:
-    codes = {one.code for one in subject.record.findings if one.arm in {None, subject.best}}
-    if Code.FEW_STARTS in codes:
-        return "Measure more starts of each arm (<code>verdict.starts = 3</code>): restarts alone make it this wide."
+    found = subject.comparison(subject.best or "")
+    more = more_evidence(subject.record, found) if found is not None else None
+    if more is not None:
+        return sentence(escape(f"{more.advice}; {more.cause}"))
     return "Measure more prompts (<code>workload.prompts_per_category</code>) or starts (<code>verdict.starts</code>)."
