@@ -28,6 +28,7 @@ from draftworth.reports.trial.gather import gather
 from draftworth.reports.trial.head import best_account, cause_of, head_html, headline
 from draftworth.reports.trial.next import next_step
 from draftworth.reports.trial.timeline import acts_of
+from draftworth.reports.trial.variants import overview_html
 from draftworth.reports.trial_page import page_of, trial_page
 from draftworth.trials.record import ArmRecord, TrialRecord
 from draftworth.verdicts.base import Verdict
@@ -72,7 +73,7 @@ def setting(value: float, half: float = 0.02, arguments: tuple[str, ...] = K3) -
 )
 def test_chance_is_named_only_where_the_interval_holds_1(ratio: float, codes: tuple[Code, ...], says: str) -> None:
     found = headline(Subject(judged_as(Verdict.INCONCLUSIVE, ratio, *codes)))
-    assert found.endswith(f"less time per token, {says}")
+    assert found.endswith(f"less time per token, over all 3 loads, {says}")
 
 
 # --- what next
@@ -92,7 +93,9 @@ def test_what_takes_a_verdict_back_is_mended_first(verdict: Verdict, code: Code)
 def test_an_open_interval_asks_for_more_beside_what_is_to_be_mended() -> None:
     words = plain(next_step(Subject(judged_as(Verdict.INCONCLUSIVE, 0.97, Code.CLIENT_SATURATED))))
     assert "free core" in words
-    assert "Measure more prompts" in words
+    # What `decide` says too (decisions/more.py): how much more, and whether prompts or restarts dominate.
+    assert "prompts 45 % of the variance" in words
+    assert "restarts 55 %" in words
 
 
 def test_an_output_check_that_was_switched_off_takes_nothing_back() -> None:
@@ -157,9 +160,31 @@ def test_the_cause_is_at_a_load_at_which_the_arm_did_what_the_verdict_says() -> 
     slower, faster = account("ngram-5", 1.1, 1), account("ngram-5", 0.6, 16)
     found = Subject(judged_as(Verdict.SLOWER, 1.2), Explained(trial="t", accounts=(slower, faster)))
     assert best_account(found) == slower
-    assert cause_of(found) == "ngram-5 pays 6.00 ms for the engine's mode at 1 at a time."
+    assert cause_of(found) == (
+        "ngram-5 pays 6.00 ms for the engine's mode at 1 at a time. That is at 1 at a time; the verdict is over all "
+        "loads. But it is 40% faster at 16 at a time."
+    )
     found = Subject(judged_as(Verdict.FASTER, 0.9), Explained(trial="t", accounts=(slower, faster)))
     assert best_account(found) == faster
+
+
+def test_every_figure_of_the_first_screen_names_its_load() -> None:
+    text = plain(head_html(Subject(judged_as(Verdict.SLOWER, 1.2), accounted(1.2, loads=(1, 16)))))
+    assert "ngram-5 is slower: 20 % more time per token, over all 3 loads" in text
+    assert "baseline → ngram-5, over all 3 loads" in text
+    assert "interval 1.08 to 1.32, over all 3 loads" in text.replace("1.080", "1.08").replace("1.320", "1.32")
+    assert "the verdict is over all loads" in text
+
+
+def test_parts_of_several_arms_are_those_of_one_load() -> None:
+    some = (account("ngram-5", 1.4, 1), account("ngram-5", 1.1, 16), account("eagle3", 1.5, 16))
+    here = record(("ngram-5", "eagle3"), best="ngram-5")
+    text = plain(overview_html(Subject(here, Explained(trial="t", accounts=some))))
+    assert "Parts at 1 at a time" in text
+    # The other arm was not accounted for there: nothing of another load stands in its row.
+    assert text.count("+6.00") == 1
+    whole = plain(overview_html(Subject(here, Explained(trial="t", accounts=(*some, account("eagle3", 1.25, 1))))))
+    assert whole.count("+6.00") == 2
 
 
 def test_a_verdict_about_something_else_than_tpot_says_so() -> None:

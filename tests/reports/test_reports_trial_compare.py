@@ -11,6 +11,7 @@ from tests.helpers import Result, run_cli
 from tests.reports.reports_trials import explained, folder_of, record
 
 from draftworth import cli
+from draftworth.explain.base import Inputs
 from draftworth.reports.compare import compared, lines, page
 from draftworth.reports.trial.named import told_model
 from draftworth.trials.record import TrialRecord, write
@@ -73,6 +74,15 @@ def test_what_else_differs_within_a_group_is_said() -> None:
     assert len(found.groups) == 1
     assert any("differ in machines (EPYC, 16 cores, Xeon, 2 cores)" in note for note in found.notes)
     assert "Xeon, 2 cores" in "\n".join(lines(found))
+
+
+def test_what_causes_were_made_with_is_said_beside_others() -> None:
+    inputs = Inputs(costs="mine.json", costs_created="2026-11-30T10:00:00Z", costs_given=True, drafter_ms=("eagle3=2",))
+    made = explained().model_copy(update={"inputs": inputs})
+    found = compared([(named("20260101-000000"), made), (named("20260102-000000"), explained())])
+    (note,) = (one for one in found.notes if "Made with" in one)
+    assert note.startswith("20260101-000000, its causes: Made with: costs mine.json of 2026-11-30; drafter's ms")
+    assert "stated by hand: eagle3=2" in note
 
 
 def test_a_trial_without_a_comparison_is_named_and_not_dropped() -> None:

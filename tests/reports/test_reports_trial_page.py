@@ -83,8 +83,8 @@ def plain(text: str) -> str:
 @pytest.mark.parametrize(
     ("found", "says"),
     [
-        (record(), "eagle3 is faster: 25 % less time per token"),
-        (record(("ngram-5",)), "ngram-5 is slower: 40 % more time per token"),
+        (record(), "eagle3 is faster: 25 % less time per token, over all 3 loads"),
+        (record(("ngram-5",)), "ngram-5 is slower: 40 % more time per token, over all 3 loads"),
         (
             record(("ngram-5", "ngram-2")),
             "None of 2 variants is faster; the best, ngram-2, makes no difference to time per token",
@@ -102,7 +102,10 @@ def test_the_verdict_is_a_sentence(found: TrialRecord, says: str) -> None:
 def test_an_open_verdict_says_so_before_any_figure() -> None:
     open_ = comparison("ngram-5", 0.95, Verdict.INCONCLUSIVE)  # 0.855 to 1.045
     found = record(("ngram-5",), verdict=Verdict.INCONCLUSIVE, comparison=open_, comparisons=(open_,))
-    assert headline(subject_of(found)) == "Inconclusive: ngram-5 measured 5 % less time per token, which may be chance"
+    assert (
+        headline(subject_of(found))
+        == "Inconclusive: ngram-5 measured 5 % less time per token, over all 3 loads, which may be chance"
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_a_systemd_unit_is_adopted_and_servers_that_ran_already_are_not_restarte
 
 def test_an_open_verdict_asks_for_what_would_close_it() -> None:
     few = slower(verdict=Verdict.INCONCLUSIVE)
-    assert "verdict.starts" in next_step(subject_of(few))
+    assert "spread between restarts dominates" in next_step(subject_of(few))
     busy = slower(verdict=Verdict.INCONCLUSIVE, findings=(find(Code.CLIENT_SATURATED, "the client was busy"),))
     assert "free core" in next_step(subject_of(busy))
 

@@ -4,6 +4,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from draftworth.decisions.needs import concerning
+from draftworth.explain.inputs import made_with
+from draftworth.explain.words import whose
 from draftworth.reports.trial.accounts import beats, told_of
 from draftworth.reports.words import ended, interval, judged, plural
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
@@ -98,16 +100,17 @@ def cause(arm: str, record: TrialRecord, explained: "Explained | None") -> list[
         told = "; ".join(told_of(explained, arm))
         why = f": {told.rstrip('.')}" if told else f": `draftworth explain {record.id}` makes it"
         return [f"There is no account of its milliseconds{why}."]
-    return [line for one in accounts for line in _account(one, several=len(accounts) > 1)]
+    made = [made_with(explained.inputs)] if explained and explained.inputs else []
+    return [*(line for one in accounts for line in _account(one, several=len(accounts) > 1)), *made]
 
 
 def _account(account: "Account", *, several: bool) -> list[str]:
     at = f"At {account.point or f'concurrency {account.concurrency}'}: " if several else ""
     lines = [f"{at}Cause: {ended(account.main_cause)}"]
     for part in account.parts:
-        whose = "" if part.cause == "rest" else ", measured here" if part.measured else ", not all of it measured here"
+        rests_on = f", {told}" if (told := whose(part)) else ""
         lines.append(
-            f"{at}{part.cause}: {part.ms.value:+.2f} ms a token ({part.ms.low:+.2f} to {part.ms.high:+.2f}){whose}."
+            f"{at}{part.cause}: {part.ms.value:+.2f} ms a token ({part.ms.low:+.2f} to {part.ms.high:+.2f}){rests_on}."
         )
     changes = [one for one in account.changes if beats(one, account)]
     return [*lines, *(f"{at}Would change it: {change_line(one)}" for one in changes)]

@@ -41,6 +41,8 @@ class Part(Frozen):
     """What measured it: trials and arms, a probe, the library; empty for the rest."""
     measured: bool = False
     """Whether the evidence is of this server, and not carried over from others."""
+    stated: bool = False
+    """Whether it is what somebody typed (`--drafter-ms`) and nothing measured; `measured` is false then."""
     details: tuple[Detail, ...] = ()
     """What it consists of, where it has several parts; they add up to it."""
 
@@ -91,7 +93,11 @@ class Account(Frozen):
     arm slower, whichever is larger; None where nothing moved."""
     of_difference: float | None
     """Share of the difference itself that has a cause: 1 - |rest| / |difference|; below 0 where the rest is larger than
-    it, None where there is no difference."""
+    it, None where there is no difference, or where the baseline's drift could be all of it."""
+    drift: Range | None = None
+    """TPOT of the baseline's last measurement over its first, where that says that the machine changed meanwhile."""
+    drift_ms: float = 0.0
+    """What the baseline changed by between them, milliseconds per output token: it is in every interval."""
     steps_per_token: float
     """r, from the arm's counts."""
     baseline_step_ms: float
@@ -141,11 +147,30 @@ class CurvePoint(Frozen):
     """Of the arm."""
 
 
+class Inputs(Frozen):
+    """What an account was made with, beside the trial itself."""
+
+    costs: str = ""
+    """Name of the costs file; empty where none was used."""
+    costs_created: str = ""
+    """When it was probed, ISO 8601."""
+    costs_given: bool = False
+    """Whether somebody named it; else the trial probed it itself."""
+    with_trials: tuple[str, ...] = ()
+    """Further trials, by id."""
+    speculation: tuple[str, ...] = ()
+    """What arms were said to have been started with, `ARM=JSON`."""
+    drafter_ms: tuple[str, ...] = ()
+    """What drafters were said to take a step, `ARM=MS`: stated by hand."""
+
+
 class Explained(Frozen):
     """Everything `draftworth explain` tells of a trial."""
 
     schema_version: int = SCHEMA_VERSION
     trial: str
+    inputs: Inputs | None = None
+    """What it was made with; None where an earlier version kept it."""
     accounts: tuple[Account, ...] = ()
     """Every variant that could be accounted for, at every load."""
     left_out: tuple[str, ...] = ()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftworth.costs.graphs import ON_THE_HOST
-from draftworth.explain.account import Spread
 from draftworth.predict.base import Range
 from draftworth.predict.trialrows import Load
 from draftworth.trials.diagnostics import PROFILE
@@ -21,16 +20,38 @@ _LIKE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """Standard error of log TPOT over starts of a server: of the baseline's mean, and of the arm's."""
+
+    base: float
+    arm: float
+
+
+NO_SPREAD = Spread(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class DrafterTime:
     """What a drafter takes a step.
 
     Attributes:
         ms: a step.
         requests: requests in a step where it was measured; None holds for every load.
+        stated: whether somebody typed it, and nothing measured it.
     """
 
     ms: Range
     requests: float | None = None
+    stated: bool = False
+
+
+STATED_TIMES = 2.0
+"""A drafter's time that was typed is taken to be right within this factor: nothing says how it was measured."""
+
+
+def stated_ms(ms: float) -> Range:
+    """Return a drafter's milliseconds a step as somebody typed them: from half of it to twice."""
+    return Range(value=ms, low=ms / STATED_TIMES, high=ms * STATED_TIMES)
 
 
 def profiled_drafters(folder: Path, arms: Sequence[ArmRecord]) -> dict[str, DrafterTime]:
@@ -54,12 +75,12 @@ def profiled_drafters(folder: Path, arms: Sequence[ArmRecord]) -> dict[str, Draf
     return found
 
 
-def drafter_at(time: DrafterTime | None, load_: Load) -> Range | None:
+def drafter_at(time: DrafterTime | None, load_: Load) -> DrafterTime | None:
     """Return a drafter's time at a load, where it was measured at a like one: it grows with the requests."""
     if time is None:
         return None
     near = time.requests is None or abs(time.requests / load_.place.batch - 1) <= _LIKE
-    return time.ms if near else None
+    return time if near else None
 
 
 def spread_of(record: TrialRecord, arm: str) -> Spread:

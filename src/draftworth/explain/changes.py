@@ -3,6 +3,7 @@
 Settings are predicted from the baseline's own answers, with the modes that the trial measured.
 """
 
+import math
 from collections.abc import Sequence
 
 from draftworth.costs.base import Costs
@@ -19,6 +20,12 @@ from draftworth.predict.speedup import predict_one
 from draftworth.traces.base import Trace
 
 _MOST = 3
+_LIBRARY = "library"
+"""In the evidence of a mode that no arm of this server told."""
+_STATED = (
+    "The drafter's time was stated by hand: where it drafts on the host, a profile measures it "
+    '(`diagnostics = ["profile"]` under [verdict]).'
+)
 
 
 def settings_predicted(
@@ -78,28 +85,46 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
             )
         )
     mode = next(one for one in account.parts if one.cause == "engine mode")
-    without = account.arm_ms - mode.ms.value
-    if account.difference.value > 0 and mode.ms.low > 0 and without > 0:
-        # Fewer steps than it took there cannot be, and none is shorter than the baseline's.
-        least = account.steps_per_token * account.baseline_step_ms
-        gain = account.baseline_ms / max(without, least)
-        ends = sorted(account.baseline_ms / max(account.arm_ms - one, least) for one in (mode.ms.low, mode.ms.high))
-        pays = "it would pay" if ends[0] > 1 else "it may pay" if ends[1] > 1 else "it would not pay even so"
+    without = _without_mode(account)
+    if account.difference.value > 0 and mode.ms.low > 0 and without is not None:
+        pays = "it would pay" if without.low > 1 else "it may pay" if without.high > 1 else "it would not pay even so"
         found.append(
             Change(
                 kind="engine",
-                text=f"With an engine whose speculation adds nothing to a step, the same drafts would be {gain:.2f} "
-                f"times as fast ({ends[0]:.2f} to {ends[1]:.2f}): {pays}.",
-                speed_up=Range(value=gain, low=min(ends[0], gain), high=max(ends[1], gain)),
+                text="With an engine whose speculation adds nothing to a step, the same drafts would be "
+                f"{without.value:.2f} times as fast ({without.low:.2f} to {without.high:.2f}): {pays}.",
+                speed_up=without,
             )
         )
-    if not mode.measured:
+    stated = any(one.stated for one in account.parts)
+    if stated:
+        found.append(Change(kind="measure", text=_STATED))
+    if not mode.measured and (not stated or any(_LIBRARY in one for one in mode.evidence)):
         found.append(Change(kind="measure", text=_unmeasured(mode)))
     return tuple(found)
 
 
+def _without_mode(account: Account) -> Range | None:
+    """Return the speed-up of an arm's drafts on an engine whose speculation adds nothing to a step.
+
+    Of the parts alone: the baseline with its steps saved, what verifying adds and, where it is known apart, the
+    drafter. The rest is left out, since it may be more of the mode. None for an arm that drafted nothing.
+    """
+    if not account.break_even.measured_length:
+        return None
+    parts = [one.ms for one in account.parts if one.cause in {"verification", "drafter", "tokens gained"}]
+    ms = account.baseline_ms + sum(one.value for one in parts)
+    # Fewer steps than it took there cannot be, and none is shorter than the baseline's.
+    least = account.prefill_ms + account.steps_per_token * account.baseline_step_ms
+    low = max(least, ms - math.hypot(*(one.value - one.low for one in parts)))
+    high = ms + math.hypot(*(one.high - one.value for one in parts))
+    return Range(
+        value=account.baseline_ms / max(ms, least), low=account.baseline_ms / high, high=account.baseline_ms / low
+    )
+
+
 def _unmeasured(mode: Part) -> str:
-    if any("library" in one for one in mode.evidence):
+    if any(_LIBRARY in one for one in mode.evidence):
         return (
             "The engine's mode was not measured on this server: a null-draft arm and one of synthetic acceptance tell "
             'it (`diagnostics = ["null-draft", "synthetic:2.0"]` under [verdict]).'

@@ -1,6 +1,7 @@
 """The account of a whole trial: every variant at every load, and what would change the verdict."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
 from draftworth.errors import UsageError
 from draftworth.explain.account import account
-from draftworth.explain.base import Account, CurvePoint, Explained
+from draftworth.explain.base import Account, CurvePoint, Explained, Inputs
 from draftworth.explain.beside import DrafterTime, drafter_at, profiled_drafters, spread_of
 from draftworth.explain.changes import changes, settings_predicted
+from draftworth.explain.drift import drift_of
 from draftworth.explain.evencurve import even_curves
+from draftworth.explain.inputs import costs_beside
+from draftworth.explain.mode import StatedTooMuchError
 from draftworth.explain.steps import steps_of
+from draftworth.explain.words import otherwise
 from draftworth.predict.base import Predicted, Range
 from draftworth.predict.speculation import replayable
 from draftworth.predict.trialcosts import contradiction, costs_of, server
@@ -34,6 +39,7 @@ def explain_trial(
     *,
     speculation: Mapping[str, Mapping[str, Any]] | None = None,
     drafter_ms: Mapping[str, Range] | None = None,
+    costs_name: str = "",
 ) -> Explained:
     """Assign the milliseconds between a trial's arms to causes.
 
@@ -43,28 +49,45 @@ def explain_trial(
             the trials' own arms tell.
         others: further trials of the same server, whose null-draft and synthetic arms tell modes.
         speculation: arm to what its server was started with, where the record does not say it.
-        drafter_ms: arm to its drafter's milliseconds a step, of a profile; beside those of the trial's own profiles.
+        drafter_ms: arm to its drafter's milliseconds a step, as somebody states it; it goes before the trial's own
+            profiles.
+        costs_name: what `costs` are called, for whoever reads the account.
 
     Raises:
-        UsageError: a trial cannot be read, or the costs are of another server.
+        UsageError: a trial cannot be read, the costs are of another server, or something is stated of an arm that is
+            not there or cannot be.
     """
-    trial = measured(folder).told(speculation or {})
+    trial = measured(folder)
+    _check_arms(trial.record, "--drafter-ms", drafter_ms or {})
+    _check_arms(trial.record, "--speculation", speculation or {})
+    trial = trial.told(speculation or {})
     told: list[str] = []
+    given_costs = costs is not None
     if costs is None and (folder / COSTS).exists():
-        costs = load_costs(folder / COSTS)
+        costs, costs_name = load_costs(folder / COSTS), COSTS
     if costs is not None:
         why = contradiction(costs, trial.record)
         if why is not None:
             raise UsageError(f"trial {trial.record.id}: {why}")
     folders = [folder, *others]
     records = [trial.record, *(read(one) for one in others)]
+    inputs = Inputs(
+        costs=(costs_name or "given") if costs is not None else "",
+        costs_created="" if costs is None else costs.created,
+        costs_given=given_costs,
+        with_trials=tuple(one.id for one in records[1:]),
+        speculation=tuple(f"{name}={json.dumps(config)}" for name, config in (speculation or {}).items()),
+        drafter_ms=tuple(f"{name}={ms.value:g}" for name, ms in (drafter_ms or {}).items()),
+    )
     known = costs_of(folders, records, costs, told)[0]
     left_out = [*trial.missing, *_worth_telling(told, trial.record.id), *_strangers(records)]
+    beside = costs_beside(folder, trial.record) if costs is None else ""
+    left_out += [beside] if beside else []
     try:
         model = FittedModel(known)
     except UsageError as error:
-        return Explained(trial=trial.record.id, left_out=(*left_out, str(error)))
-    given = {name: DrafterTime(time) for name, time in (drafter_ms or {}).items()}
+        return Explained(trial=trial.record.id, inputs=inputs, left_out=(*left_out, str(error)))
+    given = {name: DrafterTime(time, stated=True) for name, time in (drafter_ms or {}).items()}
     drafters = {**profiled_drafters(folder, trial.record.arms), **given}
     told_modes = [mode for mode in map(graph_mode, trial.record.arms[1:]) if mode]
     if told_modes:
@@ -74,12 +97,33 @@ def explain_trial(
     accounts = _with_changes(trial, known, model, accounts, left_out)
     return Explained(
         trial=trial.record.id,
+        inputs=inputs,
         accounts=tuple(accounts),
         left_out=tuple(dict.fromkeys(left_out)),
         summary=summary(accounts, trial.record.best),
         even_curves=even_curves(trial, accounts),
         curve=tuple(_curve(known, model, accounts, trial)),
     )
+
+
+def of_unfinished(found: Explained, record: TrialRecord) -> Explained:
+    """Return the account of a trial that did not end, saying so; any other as it is."""
+    if record.error is None:
+        return found
+    why = f"the trial did not end ({' '.join(record.error.split())}): this is of what was measured until then"
+    cause = f"Of what was measured before the trial ended: {found.summary}"
+    if not found.summary:
+        cause = "The trial did not end and has no verdict; what was measured of its arms is below."
+    left_out = tuple(dict.fromkeys([why, *found.left_out]))
+    return found.model_copy(update={"left_out": left_out, "summary": cause if found.accounts else ""})
+
+
+def _check_arms(record: TrialRecord, flag: str, named: Iterable[str]) -> None:
+    """Refuse what is stated of something that is no variant of the trial."""
+    there = [one.name for one in record.arms[1:]]
+    strange = next((one for one in named if one not in there), None)
+    if strange is not None:
+        raise UsageError(f"{flag}: trial {record.id} has no variant {strange!r}; it has {', '.join(there) or 'none'}")
 
 
 def summary(accounts: Sequence[Account], best: str | None) -> str:
@@ -90,7 +134,10 @@ def summary(accounts: Sequence[Account], best: str | None) -> str:
     if measures and candidates:
         best = min(candidates, key=lambda one: one.arm_ms / one.baseline_ms).arm
     real = [one for one in candidates if one.arm == best]
-    return "" if not real else max(real, key=lambda one: abs(one.difference.value) / one.baseline_ms).main_cause
+    if not real:
+        return ""
+    first = max(real, key=lambda one: abs(one.difference.value) / one.baseline_ms)
+    return " ".join([first.main_cause, *otherwise(first, real)])
 
 
 def _worth_telling(told: Sequence[str], trial: str) -> list[str]:
@@ -123,15 +170,14 @@ def _accounts(
             continue
         where = f"{name} at {load_.where}"
         plain = trial.loads.get((trial.baseline, label))
+        if not load_.place.speculation and is_diagnostic(load_.place):
+            left_out.append(f"{where}: {_scheduling(load_, plain)}")
+            continue
         if not load_.place.speculation and not load_.counts:
             left_out.append(f"{where}: no speculation, as far as the record tells; nothing to account for")
             continue
         if plain is None:
             left_out.append(f"{where}: its baseline was not measured at this load")
-            continue
-        if not load_.place.speculation and is_diagnostic(load_.place):
-            shared = load_.place.sums.tpot - plain.place.sums.tpot
-            left_out.append(f"{where}: no speculation; its scheduling alone adds {shared:+.2f} ms to a step")
             continue
         prompts = sorted(load_.place.sums.prompts.keys() & plain.place.sums.prompts.keys())
         if not prompts:
@@ -147,15 +193,26 @@ def _accounts(
                 steps,
                 model,
                 itself=itself,
-                drafter_ms=drafter_at(drafter_ms.get(name), load_),
+                drafter=drafter_at(drafter_ms.get(name), load_),
                 spread=spread_of(trial.record, name),
+                drift=drift_of(trial.record, name),
             )
+        except StatedTooMuchError:
+            raise
         except UsageError as error:
             left_out.append(f"{where}: {error}")
             continue
         _compare_base(one, plain, model, left_out, where=where)
         found.append(one)
     return found
+
+
+def _scheduling(load_: Load, plain: Load | None) -> str:
+    """Return what an arm that gets only the scheduling of speculation tells, with what starts of a server differ by."""
+    if plain is None:
+        return "no speculation, only its scheduling; its baseline was not measured at this load"
+    shared = load_.place.sums.tpot - plain.place.sums.tpot
+    return f"no speculation; its scheduling alone adds {shared:+.2f} ms to a step of {plain.place.sums.tpot:.2f} ms"
 
 
 def _compare_base(one: Account, plain: Load, model: FittedModel, left_out: list[str], *, where: str) -> None:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from draftworth.explain.base import Part
+from draftworth.explain.base import Account, Part
+from draftworth.explain.drift import Drift
 from draftworth.predict.base import Range
 
 _SMALL = 0.02
@@ -23,7 +24,15 @@ _LESS = {
 }
 
 
-def main_cause(arm: str, batch: int, baseline_ms: float, difference: Range, parts: Sequence[Part]) -> str:
+def main_cause(
+    arm: str,
+    batch: int,
+    baseline_ms: float,
+    difference: Range,
+    parts: Sequence[Part],
+    *,
+    drift: Drift | None = None,
+) -> str:
     """Return why an arm is faster or slower: the difference, then its causes, the largest first.
 
     Args:
@@ -32,24 +41,87 @@ def main_cause(arm: str, batch: int, baseline_ms: float, difference: Range, part
         baseline_ms: TPOT of the baseline.
         difference: of TPOT.
         parts: the account's.
+        drift: of the baseline, where it changed during the trial. Where that could be all of the difference, no cause
+            is named.
     """
     clear = difference.low > 0 or difference.high < 0
-    word = "slower" if difference.value > 0 else "faster"
-    ratio = 1 + difference.value / baseline_ms
-    much = f"{ratio:.1f} times as slow" if ratio >= _TIMES else f"{abs(ratio - 1):.0%} {word}"
+    much = how_much(difference.value, baseline_ms)
     first = f"{arm} is {much} a token at {batch} at a time ({difference.value:+.2f} ms"
     first += ")" if clear else f", {difference.low:+.2f} to {difference.high:+.2f}: it may be nothing)"
-    named = [one for one in parts if one.cause != "rest" and abs(one.ms.value) >= _SMALL * baseline_ms]
+    moved = "" if drift is None else _drift(drift, drift.ms(baseline_ms))
+    if drift is not None and abs(difference.value) <= drift.ms(baseline_ms):
+        return f"{first}. No cause can be named: {moved}, which can be all of the difference."
+    stated = next((one for one in parts if one.stated), None)
+    whole = [one if stated is None or one.cause != "engine mode" else _with(one, stated) for one in parts]
+    named = [
+        one for one in whole if one.cause != "rest" and not one.stated and abs(one.ms.value) >= _SMALL * baseline_ms
+    ]
     named.sort(key=lambda one: -abs(one.ms.value))
     causes = [
         (_NAMES if (one.ms.value > 0) != (one.cause == "tokens gained") else _LESS)[one.cause].format(abs(one.ms.value))
+        + (_of_it(stated) if stated is not None and one.cause == "engine mode" else "")
         for one in named
     ]
     rest = next(one for one in parts if one.cause == "rest").ms
     if abs(rest.value) >= _SMALL * baseline_ms:
         known = "" if rest.low <= 0 <= rest.high else ", and more than the measurements' errors"
         causes.append(f"{rest.value:+.2f} ms have no known cause{known}")
-    return f"{first}: {_list(causes)}." if causes else f"{first}; no part of it is worth a word."
+    told = f"{first}: {_list(causes)}." if causes else f"{first}; no part of it is worth a word."
+    return f"{told} Every interval holds the baseline's own change: {moved}." if moved else told
+
+
+def how_much(difference: float, baseline_ms: float) -> str:
+    """Return how much slower or faster a token is."""
+    ratio = 1 + difference / baseline_ms
+    word = "slower" if difference > 0 else "faster"
+    return f"{ratio:.1f} times as slow" if ratio >= _TIMES else f"{abs(ratio - 1):.0%} {word}"
+
+
+def otherwise(told: Account, accounts: Sequence[Account]) -> list[str]:
+    """Return at which loads an arm does the opposite of what is told of it, as a sentence; nothing where at none.
+
+    Args:
+        told: the account that is told.
+        accounts: of the same arm.
+    """
+    other = [one for one in accounts if one.difference.value * told.difference.value < 0]
+    if not other:
+        return []
+    each = [
+        f"{how_much(one.difference.value, one.baseline_ms)} at {one.point or f'{one.concurrency} at a time'}"
+        + ("" if one.difference.low > 0 or one.difference.high < 0 else " (it may be nothing)")
+        for one in sorted(other, key=lambda one: -abs(one.difference.value) / one.baseline_ms)
+    ]
+    return [f"But it is {_list(each)}."]
+
+
+def whose(part: Part) -> str:
+    """Return what a part rests on, as a clause; empty for the rest."""
+    if part.cause == "rest":
+        return ""
+    if part.stated:
+        return "stated by hand"
+    return "measured here" if part.measured else "not all of it measured here"
+
+
+def _with(mode: Part, stated: Part) -> Part:
+    """Return the mode with the drafter in it, as it was measured before something was stated of that."""
+    return mode.model_copy(
+        update={"ms": mode.ms.model_copy(update={"value": mode.ms.value + stated.ms.value})},
+    )
+
+
+def _of_it(stated: Part) -> str:
+    ms = stated.ms
+    return f" (of it the drafter {ms.value:.2f} ms, {ms.low:.2f} to {ms.high:.2f}, stated by hand)"
+
+
+def _drift(drift: Drift, ms: float) -> str:
+    found = drift.ratio
+    return (
+        f"the baseline took {found.value:.3f} times as long ({found.low:.3f} to {found.high:.3f}) when it was measured "
+        f"last as when it was measured first, {ms:.2f} ms a token"
+    )
 
 
 def _list(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from draftworth.explain.base import Explained
+from draftworth.explain.inputs import given, made_with
 from draftworth.models import Frozen
 from draftworth.reports.page import Column, Row, Table, document, html_table, text_table
 from draftworth.reports.plots import dark
@@ -81,6 +82,8 @@ def compared(trials: Sequence[tuple[TrialRecord, Explained | None]]) -> Compared
         if not kept:
             notes.append(f"{record.id}: {record.verdict}; no arm was compared: {record.error or record.reason}")
         groups[key] += kept
+        if kept and explained is not None and explained.inputs is not None and given(explained.inputs):
+            notes.append(f"{record.id}, its causes: {made_with(explained.inputs)}")
     full = {key: arms for key, arms in groups.items() if arms}
     if len(full) > 1:
         names = "; ".join(f"{engine}, {model}" for engine, model in full)

@@ -90,14 +90,10 @@ def _with_profiles(record: TrialRecord, folder: Path) -> TrialRecord:
 
 def _explain(record: TrialRecord, folder: Path, wrong: list[str]) -> "Explained | None":
     from draftworth.explain.kept import save  # noqa: PLC0415 - lazy
-    from draftworth.explain.whole import explain_trial  # noqa: PLC0415 - lazy
+    from draftworth.explain.whole import explain_trial, of_unfinished  # noqa: PLC0415 - lazy
 
     try:
-        found = explain_trial(folder)
-        if record.error is not None:
-            why = f"the trial did not end ({record.error}): this is of what was measured until then"
-            cause = found.summary and f"Of what was measured before the trial ended: {found.summary}"
-            found = found.model_copy(update={"left_out": (why, *found.left_out), "summary": cause})
+        found = of_unfinished(explain_trial(folder), record)
         save(found, folder)
     except DraftworthError as error:
         wrong.append(f"not explained: {error}\n")

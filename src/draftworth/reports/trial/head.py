@@ -4,6 +4,7 @@ from html import escape
 
 from draftworth.decisions.needs import keeps_back
 from draftworth.explain.base import Account
+from draftworth.explain.words import otherwise
 from draftworth.findings import Code
 from draftworth.reports.markdown import looks, on_endpoints
 from draftworth.reports.page import Tile, tiles
@@ -72,7 +73,7 @@ def headline(subject: Subject) -> str:
     verdict = subject.verdict
     if verdict is Verdict.ERROR or found is None:
         return "The trial could not be measured" if verdict is Verdict.ERROR else f"Verdict: {verdict}"
-    gained = _gain(found)
+    gained = f"{_gain(found)}{_over(subject, found.arm)}"
     if verdict is Verdict.FASTER:
         return f"{arm} is faster: {gained}"
     count = len(subject.candidates)
@@ -117,13 +118,22 @@ def cause_of(subject: Subject) -> str:
     unfinished = "" if subject.ended else f"The trial did not end: {ended(record.error or record.reason)} "
     if account is not None:
         of = f"Of what it measured of {account.arm}: " if unfinished else _other_metric(subject)
-        return f"{unfinished}{of}{ended(account.main_cause)}"
+        several = _of_several(subject, account)
+        return f"{unfinished}{of}{' '.join([ended(account.main_cause), *several])}"
     how = f"draftworth explain {record.id} accounts for the milliseconds."
     if unfinished:
         # Without requests of two arms there is nothing that could be accounted for.
         nothing = "No variant was measured beside the baseline, so nothing can be explained."
         return f"{unfinished}{f'It measured some of {subject.best}: {how}' if subject.best else nothing}"
     return f"Not known yet. {_drafting(subject)}{_why_no_account(subject) or how}"
+
+
+def _of_several(subject: Subject, account: Account) -> list[str]:
+    """Return that the headline is over all loads and an account of one, and where the arm does the opposite."""
+    accounts = subject.accounts(account.arm)
+    if len(accounts) < 2:  # noqa: PLR2004 - one load needs no words
+        return []
+    return [f"That is at {load_of(account)}; the verdict is over all loads.", *otherwise(account, accounts)]
 
 
 def _other_metric(subject: Subject) -> str:
@@ -174,12 +184,13 @@ def _tiles(subject: Subject) -> list[Tile]:
     if found is not None:
         if found.baseline_tpot_ms is not None and found.variant_tpot_ms is not None:
             figure = f"{number(found.baseline_tpot_ms)} → {number(found.variant_tpot_ms)}"
-            shown.append(Tile("TPOT", figure, "ms", f"baseline → {found.arm}"))
+            shown.append(Tile("TPOT", figure, "ms", f"baseline → {found.arm}{_over(subject, found.arm)}"))
         ratio = judged(found)
         if ratio is not None:
             about = "too few prompts for an interval"
             if ratio.low is not None and ratio.high is not None:
                 about = f"{100 * ratio.confidence:.4g} % interval {ratio.low:.3f} to {ratio.high:.3f}"
+            about += _over(subject, found.arm)
             shown.append(Tile(f"{METRICS[found.metric]} ratio", f"{ratio.estimate:.3f}", "", about))
     shown += _acceptance_tile(subject)
     account = best_account(subject)
@@ -194,6 +205,13 @@ def _tiles(subject: Subject) -> list[Tile]:
         state, about = "NOT RESTORED", "see above"
     shown.append(Tile("Service", state, "", about))
     return shown
+
+
+def _over(subject: Subject, arm: str) -> str:
+    """Return that a figure of the verdict is over all loads, where there are several."""
+    found = subject.arm(arm)
+    labels = {one.label for one in found.points if one.category is None} if found else set()
+    return f", over all {len(labels)} loads" if len(labels) > 1 else ""
 
 
 def _acceptance_tile(subject: Subject) -> list[Tile]:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from draftworth.explain.base import CAUSES
+from draftworth.explain.base import CAUSES, Account
 from draftworth.reports.page import Column, Row, Table, html_table
 from draftworth.reports.trial.acceptance import acceptance_panels, changes_html
 from draftworth.reports.trial.accounts import foremost, load_of
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.doubts import output_text
+from draftworth.reports.trial.head import best_account
 from draftworth.reports.trial.paired import MARGIN, how, margin_of, paired_panels, unjudged_panels
 from draftworth.reports.trial.parts import beside, panel, panels, section, stack
 from draftworth.reports.trial.waterfall import CAUSE_WORDS, signed, waterfall_panels
@@ -71,7 +72,7 @@ def forest_of(some: Sequence[tuple[str, Interval, Verdict]], metric: str, margin
 
 def _table(subject: Subject, metric: str) -> Table:
     """Return every variant's verdict, ratio, and the parts of its difference."""
-    accounts = {name: one for name in subject.variants if (one := foremost(subject.accounts(name))) is not None}
+    load, accounts = _at_one_load(subject)
     told = {part.cause for one in accounts.values() for part in one.parts if part.ms.value or part.cause == "rest"}
     causes = [cause for cause in CAUSES if cause in told]
     columns = [Column("", "verdict"), Column("", f"{METRICS[metric]} ratio")]
@@ -84,10 +85,20 @@ def _table(subject: Subject, metric: str) -> Table:
         if found is not None and subject.diagnostic(name):
             first = ("only measures", first[1])
         rows.append(Row(subject.label(name), (*first, *(parts.get(cause, NONE) for cause in causes))))
-    loads = {load_of(one) for one in accounts.values()}
-    several = any(len(subject.accounts(name)) > 1 for name in accounts)
-    note = f"Parts at the load where a variant differs most ({', '.join(sorted(loads))})." if several else ""
+    several = any(len(subject.accounts(name)) > 1 for name in subject.variants)
+    note = f"Parts at {load}, for every arm that was measured there; the ratio is over all loads." if several else ""
     return Table("Variants", tuple(columns), tuple(rows), note)
+
+
+def _at_one_load(subject: Subject) -> tuple[str, dict[str, Account]]:
+    """Return a load, and each variant's account there: parts of another load are not to be compared with them."""
+    first = next((name for name in subject.variants if subject.accounts(name)), "")
+    chosen = best_account(subject) or foremost(subject.accounts(first))
+    if chosen is None:
+        return "", {}
+    load = load_of(chosen)
+    found = {name: one for name in subject.variants for one in subject.accounts(name) if load_of(one) == load}
+    return load, found
 
 
 def variants_html(subject: Subject) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from draftworth.explain.base import Account, Detail, Part
+from draftworth.explain.inputs import made_with
 from draftworth.reports.page import Column, Row, Table
 from draftworth.reports.trial.accounts import load_of
 from draftworth.reports.trial.base import Subject
@@ -32,10 +33,15 @@ def waterfall_panels(subject: Subject, name: str) -> list[str]:
     else:
         step = (len(accounts) - 1) / (_DRAWN - 1)
         drawn = {id(accounts[round(at * step)]) for at in range(_DRAWN)}
-    return [_panel(one, several=len(accounts) > 1, draw=id(one) in drawn) for one in accounts]
+    # What they were made with is the same of all.
+    made = made_with(subject.explained.inputs) if subject.explained and subject.explained.inputs else ""
+    return [
+        _panel(one, several=len(accounts) > 1, draw=id(one) in drawn, made="" if at else made)
+        for at, one in enumerate(accounts)
+    ]
 
 
-def _panel(account: Account, *, several: bool, draw: bool) -> str:
+def _panel(account: Account, *, several: bool, draw: bool, made: str) -> str:
     title = f"Where the milliseconds went{f', {load_of(account)}' if several else ''}"
     svg = ""
     if draw:
@@ -45,7 +51,8 @@ def _panel(account: Account, *, several: bool, draw: bool) -> str:
         text = f"From {number(account.baseline_ms)} to {number(account.arm_ms)} ms per token: {_said(account.parts)}"
         svg = drawing.finished(chart, text)
     # Evidence is sentences: their column is the one that wraps.
-    return panel(title, _caption(account), svg, rest=f'<div class="words">{fold(_table(account))}</div>')
+    caption = f"{_caption(account)} {made}".rstrip()
+    return panel(title, caption, svg, rest=f'<div class="words">{fold(_table(account))}</div>')
 
 
 def _caption(account: Account) -> str:
@@ -53,7 +60,9 @@ def _caption(account: Account) -> str:
     if account.of_difference is not None:
         words.append(f"{explained_share(account)} of the difference has a cause; the rest is not known.")
     carried = [
-        CAUSE_WORDS[one.cause] for one in account.parts if one.cause != "rest" and one.evidence and not one.measured
+        CAUSE_WORDS[one.cause]
+        for one in account.parts
+        if one.cause != "rest" and one.evidence and not one.measured and not one.stated
     ]
     if carried:
         words.append(f"Carried over, not measured on this server at this setting: {', '.join(carried)}.")
@@ -122,7 +131,7 @@ def _table(account: Account) -> Table:
     )
     rows = [Row(f"baseline, {account.concurrency} at a time", (number(account.baseline_ms), NONE, "yes", "the trial"))]
     for part in account.parts:
-        here = NONE if part.cause == "rest" else "yes" if part.measured else "no"
+        here = NONE if part.cause == "rest" else "stated by hand" if part.stated else "yes" if part.measured else "no"
         evidence = "; ".join(part.evidence) or NONE
         ms = signed(part.ms.value), between_signed(part)
         rows.append(Row(CAUSE_WORDS[part.cause], (*ms, here, evidence)))
