@@ -238,5 +238,5 @@ def test_an_idle_step_is_that_of_the_same_k_where_it_was_measured() -> None:
         shares[0] = 1.0
         return model.expected(shares, 4, 256, method=("ngram", "V1")).ms - 4.0
 
-    assert (idle(3), idle(5)) == (pytest.approx(2.0), pytest.approx(3.0))
+    assert [idle(3), idle(5)] == pytest.approx([2.0, 3.0])
     assert idle(8) == pytest.approx(2.5)  # of neither: both
