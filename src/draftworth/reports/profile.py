@@ -79,7 +79,7 @@ def _mean_step(profile: Profile) -> str:
     total = next((one for one in profile.per_step if one.name == "total"), None)
     ms = profile.span_ms / (profile.steps or 1)
     if total is None or total.interval is None:
-        return f"about {_rounded(ms, ms)} ms"
+        return f"about {rounded(ms, ms)} ms"
     return f"{ms:.3f} ms ({total.interval.low_ms:.3f} to {total.interval.high_ms:.3f})"
 
 
@@ -88,7 +88,7 @@ def _rough(profile: Profile) -> bool:
     return all(one.interval is None for one in profile.per_step)
 
 
-def _rounded(ms: float, whole: float, *, sign: bool = False) -> str:
+def rounded(ms: float, whole: float, *, sign: bool = False) -> str:
     """Return milliseconds to two digits of the whole that they are a part of."""
     digits = 2 - 1 - math.floor(math.log10(abs(whole))) if whole else 0
     value = round(ms, digits) + 0.0
@@ -115,7 +115,7 @@ def _classes(profile: Profile) -> list[str]:
     for name, ms, count in entries:
         share = NONE if ms is None or not profile.span_ms else percent(ms / profile.span_ms)
         each = [
-            NONE if ms is None else _rounded(ms / many, profile.span_ms / many) if rough else f"{ms / many:.3f}"
+            NONE if ms is None else rounded(ms / many, profile.span_ms / many) if rough else f"{ms / many:.3f}"
             for _, many in per
         ]
         if not rough:
@@ -131,7 +131,7 @@ def _ranks(profile: Profile) -> list[str]:
 
     def shown(ms: float, one: Profile) -> str:
         steps = (per_step and one.steps) or 1
-        return _rounded(ms / steps, one.span_ms / steps) if rough else f"{ms / steps:.3f}"
+        return rounded(ms / steps, one.span_ms / steps) if rough else f"{ms / steps:.3f}"
 
     rows = [("ms a step" if per_step else "ms", *(_rank_name(one) for one in profile.ranks))]
     rows += [(name, *(shown(one.of(name), one) for one in profile.ranks)) for name in names]
@@ -183,10 +183,10 @@ def _answer(what: str, differences: Sequence[Difference], *, rough: bool) -> str
     parts = sorted(differences[:-1], key=lambda one: -abs(one.difference_ms or 0.0))
     signed = [(one.name, one.difference_ms) for one in parts[:3] if one.difference_ms]
     if rough:
-        most = [f"{name} {_rounded(ms, whole, sign=True)}" for name, ms in signed if _rounds(ms, whole)]
+        most = [f"{name} {rounded(ms, whole, sign=True)}" for name, ms in signed if _rounds(ms, whole)]
         ratio = f" ({variant / base:.1f} times)" if base else ""
-        said = f"One {what} takes about {_rounded(variant, whole)} ms instead of {_rounded(base, whole)}{ratio}"
-        said += f", {_rounded(variant - base, whole, sign=True)} ms"
+        said = f"One {what} takes about {rounded(variant, whole)} ms instead of {rounded(base, whole)}{ratio}"
+        said += f", {rounded(variant - base, whole, sign=True)} ms"
     else:
         most = [f"{name} {ms:+.3f}" for name, ms in signed]
         ratio = f" ({variant / base:.2f} times)" if base else ""
@@ -197,7 +197,7 @@ def _answer(what: str, differences: Sequence[Difference], *, rough: bool) -> str
 
 def _rounds(ms: float, whole: float) -> bool:
     """Return whether a part is more than nothing when it is rounded."""
-    return float(_rounded(ms, whole)) != 0
+    return float(rounded(ms, whole)) != 0
 
 
 def _differences(differences: Sequence[Difference], *, rough: bool) -> list[str]:
@@ -209,7 +209,7 @@ def _differences(differences: Sequence[Difference], *, rough: bool) -> list[str]
     def shown(ms: float | None, *, sign: bool = False) -> str:
         if ms is None:
             return NONE
-        return _rounded(ms, whole, sign=sign) if rough else f"{ms:{'+' if sign else ''}.3f}"
+        return rounded(ms, whole, sign=sign) if rough else f"{ms:{'+' if sign else ''}.3f}"
 
     rows += [
         (

@@ -2,6 +2,7 @@
 
 from draftworth.profiles.base import MEANING, Compared, Difference, Profile
 from draftworth.profiles.compare import compare
+from draftworth.reports.profile import rounded
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.parts import bullets, panel, panels, plain_table, section
 from draftworth.reports.words import NONE, number
@@ -34,7 +35,7 @@ def _panel(base: str, arm: str, found: Compared) -> str:
     if not rows:
         lines = [(name, [f"{one:.0%}", f"{other:.0%}", NONE]) for name, one, other in found.shares]
         table = plain_table("Table: shares of the span", [base, arm, "difference"], lines)
-        return panel(f"{arm} beside {base}", _words(found), "", table, bullets(found.notes))
+        return panel(f"{arm} beside {base}", _words(found), "", table, bullets(_doubts(found)))
     from draftworth.reports.trial import curves  # noqa: PLC0415 - lazy: altair takes a while
 
     drawn = [
@@ -45,13 +46,14 @@ def _panel(base: str, arm: str, found: Compared) -> str:
         if ms is not None
     ]
     chart = curves.by_class(drawn, [base, arm], f"ms {per}")
+    whole = max((ms for one in rows for ms in (one.base_ms, one.variant_ms) if ms is not None), default=0.0)
     table = plain_table(
         "Table: milliseconds a decode step, by class",
         [base, arm, "difference"],
-        ((_title(one), [_ms(one.base_ms), _ms(one.variant_ms), _ms(one.difference_ms, sign=True)]) for one in rows),
+        ((_title(one), [_ms(one.base_ms), _ms(one.variant_ms), _difference(one, whole)]) for one in rows),
     )
     svg = curves.finished(chart, f"Milliseconds a decode step of {base} and {arm}, by class of kernel")
-    return panel(f"{arm} beside {base}", _words(found), svg, table, bullets(found.notes))
+    return panel(f"{arm} beside {base}", _words(found), svg, table, bullets(_doubts(found)))
 
 
 def _words(found: Compared) -> str:
@@ -72,7 +74,19 @@ def _title(one: Difference) -> str:
     return f"{one.name}: {meaning[one.name]}" if one.name in meaning else one.name
 
 
-def _ms(value: float | None, *, sign: bool = False) -> str:
-    if value is None:
+def _doubts(found: Compared) -> tuple[str, ...]:
+    return (*found.base.warnings, *found.variant.warnings, *found.notes)
+
+
+def _difference(one: Difference, whole: float) -> str:
+    """Return a difference with its interval over steps; where these are too few, rounded by the whole step."""
+    ms = one.difference_ms
+    if ms is None:
         return NONE
-    return f"{value:+.3f}" if sign else number(value)
+    if one.interval is None:
+        return rounded(ms, whole, sign=True)
+    return f"{ms:+.3f} ({one.interval.low_ms:+.3f} to {one.interval.high_ms:+.3f})"
+
+
+def _ms(value: float | None) -> str:
+    return NONE if value is None else number(value)
