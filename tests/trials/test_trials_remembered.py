@@ -12,8 +12,11 @@ from draftworth.bench.points import Point
 from draftworth.bench.window import Window
 from draftworth.engines.vllm import VLLM
 from draftworth.findings import Code
+from draftworth.services.base import Observed
 from draftworth.trials.base import Block, Outcome
+from draftworth.trials.config import TrialConfig
 from draftworth.trials.judge import arms_of, judge_all
+from draftworth.trials.plan import plan
 from draftworth.trials.remarks import ArmInfo
 from draftworth.trials.remembered import learns, remembered
 
@@ -120,3 +123,26 @@ def test_a_server_that_an_earlier_trial_asked_the_same_is_remembered(case: Case)
     assert second.json["verdict"] == "inconclusive"
     told = next(one for one in second.json["findings"] if one["code"] == "drafts_remembered")
     assert "20 of the 20 prompts" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "spec", "told"),
+    [
+        ({"concurrency": [1, 4]}, SUFFIX, True),
+        ({"repeats": 2}, SUFFIX, True),
+        ({}, SUFFIX, False),
+        ({"repeats": 2}, {"method": "ngram", "num_speculative_tokens": 3}, False),
+    ],
+)
+def test_the_plan_says_so_before_a_reload_is_spent(
+    workload: dict[str, Any], spec: dict[str, Any], *, told: bool
+) -> None:
+    config = TrialConfig.model_validate(
+        {
+            "service": {"command": ["vllm", "serve", "m"], "port": 8000},
+            "arms": [{"name": "one", "speculative_config": spec}],
+            "workload": workload,
+        }
+    )
+    made = plan(config, Observed(running=False), VLLM(), version="0.32.0", prompts=10)
+    assert any("learns from every answer" in note for note in made.notes) is told

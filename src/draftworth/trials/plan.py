@@ -14,6 +14,7 @@ from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
 from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.plan_text import in_words
 from draftworth.trials.probing import about_probe, loads_of, seats_in, sizes_of
+from draftworth.trials.remembered import learns
 from draftworth.trials.steps import Kind, Plan, Step
 
 if TYPE_CHECKING:
@@ -96,6 +97,13 @@ def _notes(config: TrialConfig, observed: "Observed", version: str | None, engin
         notes.append(
             f"the version of {engine.name} is not known before it starts; per-request figures are not asked for"
         )
+    again = config.workload.repeats > 1 or len(sweep_of(config.workload)) > 1
+    notes += [
+        f"{arm.name}: {what} learns from every answer, and a start is sent each prompt again (repeats, or further loads): "
+        "gains there will be no verdict; give it a trial of one load with workload.repeats = 1"
+        for arm in (config.variants if again else ())
+        if (what := learns(arm.speculative_config, arm.args, engine.name))
+    ]
     if config.workload.temperature > 0 and config.verdict.output_check:
         notes.append("the output check samples greedily, in requests of its own after each measurement")
     return tuple(notes)
