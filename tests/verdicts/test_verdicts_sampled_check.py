@@ -1,7 +1,11 @@
 """Sampled answers of two arms: alike, shifted, tampered with, too few."""
 
 import itertools
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ from draftworth.bench.base import RequestRow
 from draftworth.verdicts.sampled_check import judge_sampled
 
 VOCABULARY = 12
+ROOT = Path(__file__).parents[2]
 
 
 def answers(arm: str, seed: int, *, prompts: int = 20, repeats: int = 12, away: float = 0.0) -> list[RequestRow]:
@@ -97,6 +102,24 @@ def test_greedy_answers_are_no_samples() -> None:
     alike = [replace(one, token_ids=[1, 2, 3]) for one in answers("baseline", 0)]
     assert "nothing was sampled" in judge_sampled(alike, alike).reason
     assert judge_sampled([], []).status == "unchecked"
+
+
+def test_a_record_gives_the_same_again_in_whatever_order_and_process() -> None:
+    base, other = answers("baseline", 0, repeats=4), answers("v", 1, repeats=4)
+    found = judge_sampled(base, other)
+    assert judge_sampled(base[::-1], other[::-1]) == found
+    code = (
+        "from tests.verdicts.test_verdicts_sampled_check import answers, judge_sampled as judge\n"
+        "print(judge(answers('baseline', 0, repeats=4), answers('v', 1, repeats=4)).p_value)"
+    )
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, cwd=ROOT, stdout=subprocess.PIPE,
+            text=True, check=True,
+        ).stdout.strip()
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert told == {str(found.p_value)}
 
 
 def test_several_variants_share_the_level() -> None:

@@ -1,8 +1,8 @@
 """Whether a drafter that learns from other requests' answers was asked the same prompts before. Pure.
 
-Such a drafter finds the whole answer again and drafts it to its end: measured on a CPU, vLLM's suffix decoding was 9 %
-faster on prompts that its server had not seen, and 3.3 times as fast on prompts that it had answered before
-(benchmarks/data/prediction/cpu-smollm2-b). Traffic that repeats itself is another matter; a benchmark's repeats are not
+Such a drafter finds the whole answer again and drafts it to its end: measured on a CPU, vLLM's suffix decoding was 1.09
+times as fast on prompts that its server had not seen (4 at a time), and 3.5 and 3.3 times on those it had answered
+before (2 and 1 at a time; docs/prediction-error.md, cpu-smollm2-b). Traffic that repeats itself is another matter; a benchmark's repeats are not
 it.
 """
 

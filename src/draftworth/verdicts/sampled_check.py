@@ -116,7 +116,7 @@ def _groups(
     """Return, for each prompt, the leading tokens of its paired answers in both arms: (pairs, LENGTH) each."""
     one, other = _answers(baseline), _answers(variant)
     paired: dict[str, list[tuple[list[int], list[int]]]] = {}
-    for key in one.keys() & other.keys():
+    for key in sorted(one.keys() & other.keys()):  # a record gives the same p-value again, in any process
         paired.setdefault(key[0], []).extend(zip(one[key], other[key], strict=False))
     return [
         (np.array([mine for mine, _ in pairs]), np.array([theirs for _, theirs in pairs]))
