@@ -2,8 +2,8 @@
 
 Such a drafter finds the whole answer again and drafts it to its end: measured on a CPU, vLLM's suffix decoding was 1.09
 times as fast on prompts that its server had not seen (4 at a time), and 3.5 and 3.3 times on those it had answered
-before (2 and 1 at a time; docs/prediction-error.md, cpu-smollm2-b). Traffic that repeats itself is another matter; a benchmark's repeats are not
-it.
+before (2 and 1 at a time; docs/prediction-error.md, cpu-smollm2-b).
+Traffic that repeats itself is another matter; a benchmark's repeats are not it.
 """
 
 from collections.abc import Mapping, Sequence
