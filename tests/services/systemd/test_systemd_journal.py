@@ -6,6 +6,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -15,7 +18,8 @@ from tests.real.private_systemd import PrivateSystemd
 from draftworth.errors import UsageError
 from draftworth.hosts.base import HostError
 from draftworth.services.systemd import bus
-from draftworth.services.systemd.journal import Follower, dropped, follow
+from draftworth.services.systemd import logs as unit_logs
+from draftworth.services.systemd.journal import End, Follower, dropped, end_of, follow
 
 LONG = "x" * 30_000
 
@@ -114,12 +118,58 @@ def test_a_unit_that_says_little_has_lost_nothing(module_systemd: PrivateSystemd
     assert dropped(module_systemd.host(), "talk.service", invocation) == 0
 
 
+ENDINGS = {
+    "sleep 0.2; exit 3": End(told=True, exit_code=3),
+    "sleep 0.2; kill -9 $$": End(told=True, exit_code=-9),
+    "sleep 0.2; exit 0": End(told=True, exit_code=None),
+}
+
+
+@pytest.mark.parametrize("script", ENDINGS)
+def test_how_a_start_ended_is_known_when_its_unit_runs_again(
+    module_systemd: PrivateSystemd, tmp_path: Path, script: str
+) -> None:
+    host = module_systemd.host()
+    invocation = start(module_systemd, tmp_path, f"{script}\n")
+    assert wait_for(lambda: end_of(host, invocation).told)
+    again = start(module_systemd, tmp_path, "sleep 600\n")
+    assert end_of(host, invocation) == ENDINGS[script]
+    assert end_of(host, again) == End(told=False, exit_code=None)
+
+
+def test_the_last_words_of_a_start_are_waited_for_while_journald_gets_no_time(
+    module_systemd: PrivateSystemd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invocation = start(module_systemd, tmp_path, "echo loading; sleep 1; echo out of memory; exit 1\n")
+    logs = unit_logs.Logs(module_systemd.host())
+    found: Any = SimpleNamespace(snapshot=SimpleNamespace(standard_output="journal", properties={}))
+    monkeypatch.setattr(unit_logs, "follow", lambda *start: module_systemd.exec(follow(*start)))
+    file = tmp_path / "log"
+    logs.follow(found, "talk.service", invocation, file)
+    try:
+        assert wait_for(lambda: file.read_bytes() == b"loading\n")
+        module_systemd.systemctl("kill", "--signal=STOP", "systemd-journald.service")
+        assert wait_for(lambda: module_systemd.systemctl("is-active", "talk.service", check=False) == "failed")
+        resume = Timer(1.5, module_systemd.systemctl, ["kill", "--signal=CONT", "systemd-journald.service"])
+        resume.start()
+        assert logs.ended(found, "talk.service", invocation) == 1
+        assert file.read_bytes() == b"loading\nout of memory\n"
+        resume.join()
+        begun = time.monotonic()
+        assert logs.ended(found, "talk.service", invocation) == 1
+        assert time.monotonic() - begun < 0.1, "it is asked again at every look at a server that is gone"
+    finally:
+        logs.close()
+
+
 @pytest.mark.parametrize("invocation", ["", "x" * 32, "0" * 31, "0" * 32 + "\n", "_PID=1"])
 def test_what_is_no_invocation_is_refused(module_systemd: PrivateSystemd, invocation: str) -> None:
     with pytest.raises(UsageError, match="InvocationID"):
         follow("talk.service", invocation)
     with pytest.raises(UsageError, match="InvocationID"):
         dropped(module_systemd.host(), "talk.service", invocation)
+    with pytest.raises(UsageError, match="InvocationID"):
+        end_of(module_systemd.host(), invocation)
 
 
 def test_a_reader_that_cannot_be_run_is_said(tmp_path: Path) -> None:

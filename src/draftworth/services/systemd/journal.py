@@ -10,12 +10,19 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from draftworth.errors import UsageError
 from draftworth.hosts.base import Host, HostError
 
 _DROPPED = "a596d6fe7bfa4994828e72309e95d61e"  # SD_MESSAGE_JOURNAL_DROPPED, sd-messages(3)
+_EXITED = "98e322203f7a4ed290d09fe03c09fe15"  # SD_MESSAGE_UNIT_PROCESS_EXIT: not told of a clean exit
+_ENDS = (
+    _EXITED,
+    "d9b373ed55a64feb8242e02dbe79a49c",
+    "7ad2d189f7e94e70a38c781354912448",
+)
+"""What tells an end: it, SD_MESSAGE_UNIT_FAILURE_RESULT, SD_MESSAGE_UNIT_SUCCESS (sd-messages(3))."""
 _INVOCATION = re.compile(r"[0-9a-f]{32}")
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _ENDING_S = 5.0
@@ -34,9 +41,14 @@ def follow(unit: str, invocation: str) -> list[str]:
     Raises:
         UsageError: that is no InvocationID.
     """
+    return [*said(unit, invocation), "--follow", "--no-tail"]
+
+
+def said(unit: str, invocation: str) -> list[str]:
+    """Return the command that prints what a start has printed until now, as `follow` does. Raises UsageError."""
     _check(invocation)
     matches = [f"_SYSTEMD_INVOCATION_ID={invocation}", f"_SYSTEMD_UNIT={unit}"]
-    return ["journalctl", "--no-pager", "--quiet", "--output=cat", "--all", "--follow", "--no-tail", *matches]
+    return ["journalctl", "--no-pager", "--quiet", "--output=cat", "--all", *matches]
 
 
 def dropped(host: Host, unit: str, invocation: str) -> int:
@@ -58,6 +70,43 @@ def dropped(host: Host, unit: str, invocation: str) -> int:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             count += int(json.loads(line)["N_DROPPED"])
     return count
+
+
+class End(NamedTuple):
+    """What systemd has written into the journal of a start's end.
+
+    Attributes:
+        told: whether it has written that the start is over.
+        exit_code: of the main process, negative for a signal; None for a clean exit, or where it is not told.
+    """
+
+    told: bool
+    exit_code: int | None
+
+
+def end_of(host: Host, invocation: str) -> End:
+    """Return how a start ended, as the journal has it: systemd itself forgets it when the unit is started again.
+
+    Raises:
+        UsageError: that is no InvocationID.
+        HostError: the journal cannot be read.
+    """
+    _check(invocation)
+    fields = "--output-fields=MESSAGE_ID,EXIT_CODE,EXIT_STATUS,COMMAND"
+    either = [f"MESSAGE_ID={one}" for one in _ENDS]
+    matches = [*either, f"INVOCATION_ID={invocation}"]
+    done = host.run(["journalctl", "--no-pager", "--quiet", "--output=json", fields, *matches])
+    if not done.ok:
+        raise HostError(f"the journal on {host.name} cannot be read: {done.why}")
+    told, code = False, None
+    for line in done.out.splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            told = True
+            if entry["MESSAGE_ID"] == _EXITED and entry.get("COMMAND", "ExecStart") == "ExecStart":
+                status = int(entry["EXIT_STATUS"])
+                code = status if entry["EXIT_CODE"] == "exited" else -status
+    return End(told, code)
 
 
 def _check(invocation: str) -> None:

@@ -6,8 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from draftworth.errors import UsageError
 from draftworth.hosts.base import Host, HostError
-from draftworth.services.systemd.journal import Follower, dropped, follow
+from draftworth.services.systemd.journal import Follower, dropped, end_of, follow, said
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,8 @@ _START_BYTES = 32 * 2**20
 _TAIL = 15
 _EXPORT_S = 60.0
 _SETTLE_S = 2.0
+_END_S = 10.0
+_LAST_BYTES = 4096
 _QUIET_S = 0.2
 
 
@@ -34,6 +37,7 @@ class Logs:
         self._host = host
         self.folder = Path()
         self._follower: Follower | None = None
+        self._over: tuple[str, int | None] | None = None
 
     def of_original(self, found: "UnitFound", invocation: str) -> Path:
         """Return the log of the original since it started, as it is now; its first 32 MiB where that is more."""
@@ -69,14 +73,54 @@ class Logs:
         self._follower = Follower(path).start(argv)
 
     def settle(self) -> None:
-        """Wait a moment until what a start has said is in the file: the journal is a little behind."""
-        if self._follower is None:
-            return
+        """Wait a moment until what a start says is in the file: the journal is a little behind."""
         deadline = time.monotonic() + _SETTLE_S
         size = -1
-        while time.monotonic() < deadline:
-            before, size = size, self._follower.path.stat().st_size if self._follower.path.exists() else 0
+        while self._follower is not None and time.monotonic() < deadline:
+            before, size = size, _size(self._follower.path)
             if size and size == before:
+                return
+            time.sleep(_QUIET_S)
+
+    def ended(self, found: "UnitFound", unit: str, invocation: str) -> int | None:
+        """Wait until the last words of a start that is over are in its file; they say why.
+
+        A quiet file is not enough on a busy machine: journald may not have been given time at all. So systemd's own
+        word on the end is waited for, then journald is made to write what it holds, and the copy to catch up.
+
+        Returns:
+            The exit code of its main process, negative for a signal; None where the journal does not tell.
+        """
+        if self._over and self._over[0] == invocation:
+            return self._over[1]
+        deadline = time.monotonic() + _END_S
+        told, code = False, None
+        while not told and time.monotonic() < deadline:
+            try:
+                told, code = end_of(self._host, invocation)
+            except (HostError, UsageError):
+                break
+            time.sleep(0.0 if told else _QUIET_S)
+        with suppress(HostError):
+            self._host.run(in_namespace(["journalctl", "--sync"], found), timeout_s=_END_S)
+        self.settle()
+        self._catch_up(found, unit, invocation, deadline)
+        self._over = (invocation, code)
+        return code
+
+    def _catch_up(self, found: "UnitFound", unit: str, invocation: str, deadline: float) -> None:
+        """Wait until the copy ends as its source does."""
+        own = output_file(found)
+        while (follower := self._follower) is not None and time.monotonic() < deadline:
+            if own is not None:
+                last = _ending(own)
+            else:
+                try:
+                    argv = in_namespace([*said(unit, invocation), "--lines=1"], found)
+                    last = self._host.run(argv, timeout_s=_END_S).out[-_LAST_BYTES:]
+                except (HostError, UsageError):
+                    return
+            if _ending(follower.path).endswith(last):
                 return
             time.sleep(_QUIET_S)
 
@@ -115,6 +159,23 @@ def output_file(found: "UnitFound") -> Path | None:
     where = found.snapshot.standard_output
     kind = next((kind for kind in _FILES if where.startswith(kind)), None)
     return None if kind is None else Path(where.removeprefix(kind))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _ending(path: Path) -> bytes:
+    """Return the last bytes of a file; nothing where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, _size(path) - _LAST_BYTES))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _journal(invocation: str) -> list[str]:

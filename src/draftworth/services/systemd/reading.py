@@ -65,11 +65,12 @@ def _running(scene: "UnitScene", state: control.Now, *, log: Path | None = None,
 
 
 def exit_code(scene: "UnitScene", running: Running) -> int | None:
-    """Return how a start's main process ended, as systemd has it."""
+    """Return how a start's main process ended, as systemd has it, or as it has written into the journal."""
     state = control.now(scene.host, running.unit)
-    if state.up or state.invocation not in {"", running.invocation}:
-        return None
-    return state.exit_code
+    if state.invocation in {"", running.invocation}:
+        return None if state.up else state.exit_code
+    # The unit runs again already, or something else does under its name.
+    return scene.logs.ended(scene.found_now(), running.unit, running.invocation)
 
 
 def alive(scene: "UnitScene", running: Running) -> bool:
@@ -77,7 +78,7 @@ def alive(scene: "UnitScene", running: Running) -> bool:
     state = control.now(scene.host, running.unit)
     living = state.up and state.invocation == running.invocation
     if not living:  # its last words say why, and the journal is a moment behind
-        scene.logs.settle()
+        scene.logs.ended(scene.found_now(), running.unit, running.invocation)
     return living
 
 
