@@ -11,7 +11,10 @@ import argparse
 import gzip
 import json
 import sys
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -78,9 +81,35 @@ def table() -> list[str]:
         lines.append(_row(name, [ms / told["steps"] for ms, told in zip(each, read.values(), strict=True)]))
     lines.append(_row("host, the GPU waits for it", [told["host_ms"] / told["steps"] for told in read.values()]))
     lines.append(_row("idle otherwise", [told["idle_ms"] / told["steps"] for told in read.values()]))
+    for what, count in (("graphs launched a step", graphs), ("kernels launched singly a step", singly)):
+        counted = [f"{count(launches(arm)):g}" if load == LOADS[0] else "not kept" for arm, load in read]
+        lines.append(f"| {what} | {' | '.join(counted)} |")
     lines.append(_row("**one step**", [told["span_ms"] / told["steps"] for told in read.values()]))
     lines.append(_row("**one token**", [told["span_ms"] / told["tokens"] for told in read.values()]))
     return lines
+
+
+def launches(arm: str) -> list[Counter[str]]:
+    """Return how often the host called each function that launches, for each step of an arm's kept cut."""
+    told = json.loads(gzip.decompress((CUT / f"vllm_h200_moe_{arm}.pt.trace.json.gz").read_bytes()))["traceEvents"]
+    marks = sorted(
+        one["ts"] for one in told if one.get("cat") == "user_annotation" and one["name"].startswith("execute_context")
+    )
+    calls = [one for one in told if one.get("cat") in {"cuda_runtime", "cuda_driver"} and "Launch" in one["name"]]
+    return [
+        Counter(one["name"] for one in calls if begin - MARGIN_US <= one["ts"] < end - MARGIN_US)
+        for begin, end in pairwise(marks)
+    ]
+
+
+def graphs(steps: list[Counter[str]]) -> float:
+    """Return CUDA graphs launched in a step, mean over the steps."""
+    return fmean(step["cudaGraphLaunch"] for step in steps)
+
+
+def singly(steps: list[Counter[str]]) -> float:
+    """Return kernels launched by themselves in a step, mean over the steps."""
+    return fmean(sum(step.values()) - step["cudaGraphLaunch"] for step in steps)
 
 
 def _ms(read: dict[tuple[str, int], Any], name: str) -> float:
