@@ -84,9 +84,14 @@ class Code(StrEnum):
     DIAGNOSTIC_FAILED = "diagnostic_failed"
     DRAFTS_REMEMBERED = "drafts_remembered"
     SAMPLED_DIVERGED = "sampled_diverged"
+    SETTING_FAILED = "setting_failed"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
+    Code.SETTING_FAILED: (
+        "info",
+        "the search went on without it; its log is in the trial's folder",
+    ),
     Code.DIAGNOSTIC_FAILED: (
         "info",
         "the verdict needs none of it; the explanation takes the engine's mode from elsewhere, with a wider interval",

@@ -28,7 +28,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run the server as a process, as vLLM would run."""
     args = startup.arguments(sys.argv[1:] if argv is None else argv)
     config: dict[str, Any] | None = args.speculative_config
-    args.script = script = args.script.effective(speculating=config is not None)
+    args.script = script = args.script.effective(
+        speculating=config is not None, k=(config or {}).get("num_speculative_tokens")
+    )
     if args.api_key:
         args.script = script = dataclasses.replace(script, api_key=args.api_key)
     if script.ignore_sigterm:

@@ -161,12 +161,15 @@ class Script:
     """HTTP 500 with this message where prompt_logprobs are asked for."""
 
     speculating: Mapping[str, Any] = field(default_factory=dict)
+    by_k: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Fields that replace these, and those of `speculating`, at this `num_speculative_tokens`."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Script":
         """Build a script; a field nobody knows is a ValueError."""
         known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted((set(data) | set(data.get("speculating", {}))) - known)
+        inner = [data.get("speculating", {}), *data.get("by_k", {}).values()]
+        unknown = sorted(set(data).union(*inner) - known)
         if unknown:
             message = f"no such field: {', '.join(unknown)}"
             raise ValueError(message)
@@ -182,12 +185,13 @@ class Script:
         """Read a script from a JSON file."""
         return cls.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
-    def effective(self, *, speculating: bool) -> "Script":
-        """Return the script with the `speculating` overrides applied, where they apply."""
-        if not speculating or not self.speculating:
+    def effective(self, *, speculating: bool, k: object = None) -> "Script":
+        """Return the script with the overrides applied that apply."""
+        more = {**self.speculating, **self.by_k.get(str(k), {})} if speculating else {}
+        if not more:
             return self
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return Script.from_dict({**own, **self.speculating, "speculating": {}})
+        return Script.from_dict({**own, **more, "speculating": {}, "by_k": {}})
 
     def to_json(self) -> str:
         """Return the JSON that `load` reads."""

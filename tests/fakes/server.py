@@ -42,7 +42,9 @@ class FakeServer:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         config = None if speculative_config is None else dict(speculative_config)
-        self.script = (script or Script()).effective(speculating=config is not None)
+        self.script = (script or Script()).effective(
+            speculating=config is not None, k=(config or {}).get("num_speculative_tokens")
+        )
         self.names = names
         self.max_model_len = max_model_len
         self.spec_stats = spec_stats if config is not None else "none"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.search.candidates import candidate, observation
 
-from draftworth.search.base import Candidate, Observation
+from draftworth.search.base import Candidate, LogSpeed, Observation
 from draftworth.search.belief import Belief, Sizes, prior
 
 PLAIN = Sizes(scale=1.0, shared=0.0, mode=0.0, bend=0.0, own=0.0, across=0.0)
@@ -143,3 +143,11 @@ def test_the_order_of_what_was_measured_does_not_matter(
 ) -> None:
     some, loads, seen = scene
     np.testing.assert_allclose(Belief(some, loads, seen).mean, Belief(some, loads, seen[::-1]).mean, atol=1e-5)
+
+
+def test_a_bad_head_tells_nothing_of_another_head() -> None:
+    some = [Candidate(name=name, method="eagle3", k=3, more={"model": f"/{name}"}) for name in ("bad", "good")]
+    bad = Observation(candidate="bad", measured={1: LogSpeed(value=-0.7, sd=0.02)})
+    told = Belief(some, (1,), [bad]).of("good")[1]
+    before = Belief(some, (1,)).of("good")[1]
+    assert told == before

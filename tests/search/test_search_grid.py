@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from draftworth.errors import UsageError
 from draftworth.predict.base import Parts, Predicted, Range
-from draftworth.search.grid import candidates_of
+from draftworth.search.grid import candidate_of, candidates_of
 from draftworth.search.predictions import with_predictions
 from draftworth.trials.config import ArmConfig
 
@@ -24,7 +24,7 @@ def test_the_cross_product_of_an_ngram_grid() -> None:
         "prompt_lookup_min": 2,
         "prompt_lookup_max": 4,
     }
-    assert (found[2].k, found[2].min, found[2].max, found[2].group) == (3, 2, 4, ("ngram", "V1"))
+    assert (found[2].k, found[2].min, found[2].max, found[2].group) == (3, 2, 4, ("ngram", "V1", None))
     assert found[2].reload_s == 90.0
 
 
@@ -127,3 +127,45 @@ def test_a_prediction_becomes_a_log_speed_with_its_standard_error() -> None:
     assert first.predicted[4].value == pytest.approx(0.18232, abs=1e-5)
     assert first.predicted[4].sd == pytest.approx(0.04863, abs=1e-5)
     assert second.predicted is None
+
+
+def test_a_grid_of_sglang_has_its_own_names() -> None:
+    eagle = {"algorithm": "EAGLE3", "draft_model_path": "/h", "num_steps": [2, 3], "eagle_topk": 1}
+    ngram = {"algorithm": "NGRAM", "num_draft_tokens": [4, 8]}
+    found = candidates_of([ngram, eagle], engine="sglang").candidates
+    # num_draft_tokens counts the token that is verified anyway; num_steps does not.
+    assert [(one.name, one.k) for one in found] == [
+        ("NGRAM-k3", 3),
+        ("NGRAM-k7", 7),
+        ("EAGLE3-k2", 2),
+        ("EAGLE3-k3", 3),
+    ]
+    assert found[0].config == {"algorithm": "NGRAM", "num_draft_tokens": 4}
+    assert found[2].more == {"draft_model_path": "/h", "eagle_topk": 1}
+
+
+def test_a_grid_of_llamacpp_has_its_own_names() -> None:
+    found = candidates_of([{"type": ["ngram-simple", "ngram-map-k"], "size_m": [8, 16]}], engine="llamacpp").candidates
+    assert [one.name for one in found] == ["ngram-simple-k8", "ngram-simple-k16", "ngram-map-k-k8", "ngram-map-k-k16"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "grid", "says"),
+    [
+        ("sglang", {"method": "ngram", "k": 3}, "k is vLLM's; name num_draft_tokens or num_steps"),
+        ("sglang", {"method": "ngram"}, 'no algorithm: name one, e.g. algorithm = "NGRAM"'),
+        ("sglang", {"algorithm": "NGRAM", "num_draft_tokens": 1}, "not a whole number of at least 2"),
+        ("sglang", {"algorithm": "EAGLE3", "num_steps": 3}, "EAGLE3 needs a draft_model_path"),
+        ("llamacpp", {"type": "draft-simple", "n_max": 3}, "draft-simple needs a model"),
+        ("trtllm", {"method": "x"}, "write each as [[arms]]"),
+    ],
+)
+def test_what_is_wrong_in_another_engines_grid(engine: str, grid: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        candidates_of([grid], engine=engine)
+
+
+def test_an_arm_of_no_grid_is_a_candidate_too() -> None:
+    one = candidate_of("mine", {"model": "/draft", "num_speculative_tokens": 4})
+    assert (one.name, one.method, one.k, one.config["model"]) == ("mine", "draft_model", 4, "/draft")
+    assert candidate_of("file", {"file": "x.yaml"}, engine="trtllm").k is None

@@ -10,6 +10,7 @@ from typing import Any
 from draftworth.bench.summary import PointSummary
 from draftworth.errors import EXIT_REFUSED, DraftworthError, UsageError
 from draftworth.reports.markdown import looks, on_endpoints
+from draftworth.reports.search import search_lines
 from draftworth.reports.words import METRICS, cell, gain, interval, judged, mean, number, percent, share
 from draftworth.trials.home import all_trials
 from draftworth.trials.record import ArmRecord, TrialRecord, read
@@ -26,6 +27,7 @@ def verdict_lines(record: TrialRecord) -> list[str]:
     lines.append(f"  {record.reason}")
     if looks(record):
         lines.append(f"  {looks(record)}")
+    lines += search_lines(record)
     if record.error_tail:
         lines += ["  The server's last lines:", *(f"    {line}" for line in record.error_tail)]
     for one in record.comparisons:

@@ -76,6 +76,8 @@ def run(
     from draftworth.trials.load import load  # noqa: PLC0415 - lazy
 
     config = load(file)
+    if hold is not None and getattr(config, "search", None) is not None:
+        raise UsageError("--hold: a search holds no variant; hold the best one in a trial of its own")
     if isinstance(config, SystemdTrial):
         from draftworth.cli.unit import run_unit  # noqa: PLC0415 - lazy
 
@@ -86,6 +88,47 @@ def run(
     if hold is not None or detach:
         raise UsageError("--hold and --detach are for trials on a systemd unit; this one is driven by this process")
     return run_and_print(file, as_json=as_json)
+
+
+@app.command
+def search(
+    file: File,
+    /,
+    *,
+    again: Annotated[
+        bool, Parameter(negative="", help="Start anew where an earlier search of this file did not come to its end.")
+    ] = False,
+    yes: Annotated[bool, Parameter(negative="", help="systemd: do not ask; for scripts.")] = False,
+    detach: Annotated[
+        bool, Parameter(negative="", help="systemd: start the search, print its id, and do not watch it.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
+    """Find the best of many settings with the fewest starts: a trial with a `[search]` in its file.
+
+    Every setting is predicted from the baseline's own answers where its drafts can be replayed; the most promising a
+    minute is started first, one that cannot beat the best any more is left, and the search ends where no further start
+    is worth its time. What was not tried, and why, is told. A search that was cut short goes on where it stopped.
+
+    Exits as `draftworth trial run` does.
+    """
+    from draftworth.trials.config import SystemdTrial, TrialConfig  # noqa: PLC0415 - lazy
+    from draftworth.trials.load import load  # noqa: PLC0415 - lazy
+
+    config = load(file)
+    if not isinstance(config, TrialConfig) or config.search is None:
+        raise UsageError(
+            f'{file}: has no [search]; add one, e.g. grid = [{{ method = "ngram", k = [2, 3, 5] }}] (docs/search.md)'
+        )
+    if isinstance(config, SystemdTrial):
+        from draftworth.cli.unit import run_unit  # noqa: PLC0415 - lazy
+
+        unit = config.anew() if again else config
+        assert isinstance(unit, SystemdTrial), "a copy of one"
+        return run_unit(unit, yes=yes, detach=detach, as_json=as_json)
+    if detach:
+        raise UsageError("--detach is for a search on a systemd unit; this one is driven by this process")
+    return run_and_print(file, as_json=as_json, again=again)
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -103,7 +146,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def run_and_print(file: Path, *, as_json: bool) -> int:
+def run_and_print(file: Path, *, as_json: bool, again: bool = False) -> int:
     """Run a trial with progress on standard error, print its result, return its exit code."""
     from draftworth.cli.show import kept_lines, program, verdict_lines  # noqa: PLC0415 - lazy
     from draftworth.trials.history import typical_seconds  # noqa: PLC0415 - lazy
@@ -115,7 +158,7 @@ def run_and_print(file: Path, *, as_json: bool) -> int:
         kinds = [str(step.kind) for step in plan.steps]
         return Progress(sys.stderr, kinds=kinds, known=typical_seconds(plan))
 
-    finished = run_trial(file, show=show)
+    finished = run_trial(file, show=show, again=again)
     with suppress(BrokenPipeError):  # whoever read the output has gone; the exit code still tells
         if as_json:
             print(finished.record.model_dump_json(indent=1))

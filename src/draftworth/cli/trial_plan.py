@@ -69,6 +69,7 @@ def plan(
 
 def _power(ready: "Prepared") -> "Power":
     from draftworth.bench.machine import device_here  # noqa: PLC0415 - lazy
+    from draftworth.search.spending import divisor  # noqa: PLC0415 - lazy
     from draftworth.trials.power import power_of  # noqa: PLC0415 - lazy: scipy
 
     config = ready.config
@@ -78,7 +79,8 @@ def _power(ready: "Prepared") -> "Power":
         prompts=len(ready.prompts),
         starts=(starts + 1, starts),
         looks=starts,
-        variants=len(config.candidates),
+        # A search: that of the setting which is started first.
+        variants=divisor(1, len(config.candidates)) if config.search is not None else len(config.candidates),
         device=device_here(),
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from draftworth.engines.base import AcceptanceCounts
 from draftworth.reports.plots import TRIAL_PLOT, has_trial_plot
+from draftworth.reports.search import search_markdown
 from draftworth.reports.words import (
     METRICS,
     better,
@@ -29,6 +30,7 @@ def report(record: TrialRecord) -> str:
     parts = [_head(record)]
     if record.error:
         parts.append(_error(record))
+    parts.append(search_markdown(record))
     parts += [_comparison(found, record) for found in record.comparisons]
     if has_trial_plot(record):
         parts.append(f"## By load\n\n![TPOT and TTFT of each arm by load]({TRIAL_PLOT})")

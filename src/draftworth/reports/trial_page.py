@@ -20,6 +20,7 @@ from draftworth.reports.trial.head import head_html, headline
 from draftworth.reports.trial.loads import loads_html
 from draftworth.reports.trial.parts import row
 from draftworth.reports.trial.profiled import profiles_html
+from draftworth.reports.trial.search import search_html
 from draftworth.reports.trial.style import CSS
 from draftworth.reports.trial.timeline import timeline_html
 from draftworth.reports.trial.variants import overview_html, variants_html
@@ -46,6 +47,7 @@ def page_of(subject: Subject) -> str:
     body = [
         head_html(subject),
         "<main>",
+        search_html(subject),
         overview_html(subject),
         variants_html(subject),
         row(loads_html(subject), costs_html(subject), drift_html(subject)),

@@ -12,6 +12,8 @@ from draftworth.models import Frozen
 
 BASELINE = "baseline"
 """The name of what every speed is over: the service as it is."""
+CHECKPOINTS = ("model", "draft_model_path")
+"""Keys that name the checkpoint that drafts, in any engine's words."""
 AtLeastZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -50,9 +52,13 @@ class Candidate(Frozen):
     """Whether nothing has to be started for it: it is measured before all others."""
 
     @property
-    def group(self) -> tuple[str, str | None]:
-        """What shares an engine mode: method and runner."""
-        return self.method, self.runner
+    def group(self) -> tuple[str, str | None, str | None]:
+        """What shares what a prediction is off by: method, runner, and the checkpoint that drafts, where there is one.
+
+        Two heads share their engine's mode, but how much of their drafts is accepted is each one's own.
+        """
+        checkpoint = next((str(self.more[key]) for key in CHECKPOINTS if self.more.get(key)), None)
+        return self.method, self.runner, checkpoint
 
     @property
     def family(self) -> tuple[object, ...]:

@@ -1,7 +1,7 @@
 """The candidates of a grid: `{"method": "ngram", "k": [1, 3, 5], "prompt_lookup_min": [1, 2], "prompt_lookup_max": 4}`.
 
-A list is an axis, anything else is the same in all candidates; the grid is the cross product. Keys are those of vLLM's
-`--speculative-config` (`config/speculative.py` of vLLM 0.32), and `k` is short for `num_speculative_tokens`.
+A list is an axis, anything else is the same in all candidates; the grid is the cross product. Keys are the engine's own
+(`dialects.py`); for vLLM `k` is short for `num_speculative_tokens`.
 """
 
 import json
@@ -13,14 +13,8 @@ from typing import Any
 from draftworth.errors import UsageError
 from draftworth.models import Frozen
 from draftworth.search.base import Candidate
+from draftworth.search.dialects import DIALECTS, Dialect, dialect_of
 
-K, LOW, HIGH = "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"
-_WHOLE = (K, LOW, HIGH)
-_LOOKUP = frozenset({"ngram", "ngram_gpu"})
-_HEADS = frozenset({"draft_model", "eagle", "eagle3", "medusa", "dflash"})
-"""Methods that load a checkpoint, so that one has to be named."""
-_WINDOW = 5
-"""vLLM's prompt_lookup_min and prompt_lookup_max when neither is set; with one of them the other is the same."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _PREFIX = re.compile(r"^(suffix_decoding|prompt_lookup)_")
 _LONGEST = 64
@@ -38,34 +32,40 @@ class Grid(Frozen):
 
 
 def candidates_of(
-    grids: Sequence[Mapping[str, Any]], *, runners: Mapping[str, str] | None = None, reload_s: float = 0.0
+    grids: Sequence[Mapping[str, Any]],
+    *,
+    engine: str = "vllm",
+    runners: Mapping[str, str] | None = None,
+    reload_s: float = 0.0,
 ) -> Grid:
     """Return the candidates of grids, in their order, those that are there twice once.
 
     Args:
-        grids: each with `method`.
+        grids: each with `method` (SGLang: `algorithm`, llama.cpp: `type`).
+        engine: whose names they are in.
         runners: method to vLLM's model runner, where it is known.
         reload_s: seconds until a server answers.
 
     Raises:
         UsageError: a grid has no method, an axis has no value or one that cannot be, or no candidate is left, or too
-            many are.
+            many are; or the engine has no grid.
     """
+    words = dialect_of(engine)
     found: dict[str, Candidate] = {}
     refused: list[str] = []
     for number, grid in enumerate(grids, 1):
         where = f"grid {number}" if len(grids) > 1 else "the grid"
-        axes = _axes(grid, where)
+        axes = _axes(grid, where, words)
         several = [key for key, values in axes.items() if len(values) > 1]
         for point in product(*axes.values()):
             config = dict(zip(axes, point, strict=True))
-            why = _impossible(config)
+            why = _impossible(config, words)
             if why is not None:
                 refused.append(f"{where}: left out {why}")
                 continue
             if any(other.config == config for other in found.values()):
                 continue
-            one = _candidate(config, several, (runners or {}).get(config["method"]), reload_s)
+            one = _candidate(config, several, words, (runners or {}).get(config[words.method]), reload_s)
             if one.name in found:
                 one = one.model_copy(update={"name": _numbered(one.name, found)})
             found[one.name] = one
@@ -76,33 +76,71 @@ def candidates_of(
     return Grid(candidates=tuple(found.values()), refused=tuple(dict.fromkeys(refused)))
 
 
-def _axes(grid: Mapping[str, Any], where: str) -> dict[str, list[Any]]:
+def candidate_of(
+    name: str, config: Mapping[str, Any], *, engine: str = "vllm", runner: str | None = None, reload_s: float = 0.0
+) -> Candidate:
+    """Return one arm as a candidate.
+
+    Args:
+        name: the arm's.
+        config: its speculative configuration; may be one of no grid, and then tells less.
+        engine: whose names it is in.
+        runner: vLLM's model runner, where it is known.
+        reload_s: seconds until its server answers.
+    """
+    words = DIALECTS.get(engine)
+    if words is None:
+        return Candidate(name=name, method=engine, config=dict(config), more=dict(config), reload_s=reload_s)
+    method = config.get(words.method)
+    low, high = _window(config, words)
+    told = {words.method, words.low, words.high, *(key for key, _ in words.ks)}
+    return Candidate(
+        name=name,
+        method=method if isinstance(method, str) and method else "draft_model",
+        runner=runner,
+        k=words.k_of(config),
+        min=low,
+        max=high,
+        more={key: value for key, value in config.items() if key not in told},
+        config=dict(config),
+        reload_s=reload_s,
+    )
+
+
+def _axes(grid: Mapping[str, Any], where: str, words: Dialect) -> dict[str, list[Any]]:
     """Return key to values, `k` spelled out."""
-    if "k" in grid and K in grid:
-        raise UsageError(f"{where}: k and {K} are the same; name one")
+    first = words.ks[0][0]
+    if "k" in grid and words.short and first in grid:
+        raise UsageError(f"{where}: k and {first} are the same; name one")
+    if "k" in grid and not words.short:
+        named = " or ".join(key for key, _ in words.ks)
+        raise UsageError(f"{where}: k is vLLM's; name {named} as this engine does")
     axes = {
-        K if key == "k" else key: list(value) if isinstance(value, list | tuple) else [value]
+        first if key == "k" else key: list(value) if isinstance(value, list | tuple) else [value]
         for key, value in grid.items()
     }
-    if "method" not in axes:
-        raise UsageError(f'{where} has no method: name one, e.g. method = "ngram"')
+    if words.method not in axes:
+        raise UsageError(f'{where} has no {words.method}: name one, e.g. {words.method} = "{words.example}"')
     for key, values in axes.items():
         if not values:
-            raise UsageError(f"{where}: {_shown(key)} has no value")
+            raise UsageError(f"{where}: {_shown(key, words)} has no value")
         for value in values:
-            _check(key, value, where)
-    for method in axes["method"]:
-        if method in _HEADS and "model" not in axes:
-            raise UsageError(f"{where}: {method} needs a model: the path or name of its checkpoint")
-        if method in _LOOKUP and K not in axes:
+            _check(key, value, where, words)
+    for method in axes[words.method]:
+        head = words.heads.get(method)
+        if head is not None and head not in axes:
+            raise UsageError(f"{where}: {method} needs a {head}: the path or name of its checkpoint")
+        if method in words.lookups and first not in axes:
             raise UsageError(f"{where}: {method} needs k, e.g. k = [1, 3, 5]")
     return axes
 
 
-def _check(key: str, value: Any, where: str) -> None:
-    if key in _WHOLE and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UsageError(f"{where}: {_shown(key)} is {value!r} and not a whole number of at least 1")
-    if key in {"method", "model"} and (not isinstance(value, str) or not value):
+def _check(key: str, value: Any, where: str, words: Dialect) -> None:
+    least = next((root + 1 for name, root in words.ks if name == key), 1)
+    whole = key in {words.low, words.high, *(name for name, _ in words.ks)}
+    if whole and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise UsageError(f"{where}: {_shown(key, words)} is {value!r} and not a whole number of at least {least}")
+    if key in {words.method, *words.heads.values()} and (not isinstance(value, str) or not value):
         raise UsageError(f"{where}: {key} is {value!r} and not a name")
     try:
         json.dumps(value, allow_nan=False)
@@ -110,50 +148,44 @@ def _check(key: str, value: Any, where: str) -> None:
         raise UsageError(f"{where}: {key} is {value!r}, which JSON cannot hold") from None
 
 
-def _shown(key: str) -> str:
-    return "k" if key == K else key
+def _shown(key: str, words: Dialect) -> str:
+    return "k" if words.short and key == words.ks[0][0] else key
 
 
-def _impossible(config: Mapping[str, Any]) -> str | None:
-    low, high = config.get(LOW), config.get(HIGH)
+def _impossible(config: Mapping[str, Any], words: Dialect) -> str | None:
+    low, high = config.get(words.low), config.get(words.high)
     if low is not None and high is not None and low > high:
-        return f"{LOW} = {low} with {HIGH} = {high}: the shortest is longer than the longest"
+        return f"{words.low} = {low} with {words.high} = {high}: the shortest is longer than the longest"
     return None
 
 
-def _candidate(config: dict[str, Any], several: Sequence[str], runner: str | None, reload_s: float) -> Candidate:
-    method, k = config["method"], config.get(K)
-    low, high = _window(config)
-    more = {key: value for key, value in config.items() if key not in {"method", *_WHOLE}}
-    parts = [method]
-    if k is not None:
-        parts.append(f"k{k}")
-    if LOW in config or HIGH in config:
-        parts.append(f"{low}-{high}")
-    parts += [_part(key, value) for key, value in more.items() if key in several]
-    return Candidate(
-        name=_name(parts),
-        method=method,
-        runner=runner,
-        k=k,
-        min=low,
-        max=high,
-        more=more,
-        config=config,
-        reload_s=reload_s,
-    )
+def _candidate(
+    config: dict[str, Any], several: Sequence[str], words: Dialect, runner: str | None, reload_s: float
+) -> Candidate:
+    one = candidate_of("grid", config, runner=runner, reload_s=reload_s, engine=_engine_of(words))
+    parts = [one.method]
+    if one.k is not None:
+        parts.append(f"k{one.k}")
+    if words.low in config or words.high in config:
+        parts.append(f"{one.min}-{one.max}")
+    parts += [_part(key, value) for key, value in one.more.items() if key in several]
+    return one.model_copy(update={"name": _name(parts)})
 
 
-def _window(config: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    low, high = config.get(LOW), config.get(HIGH)
-    if config["method"] not in _LOOKUP:
+def _engine_of(words: Dialect) -> str:
+    return next(name for name, one in DIALECTS.items() if one is words)
+
+
+def _window(config: Mapping[str, Any], words: Dialect) -> tuple[int | None, int | None]:
+    low, high = config.get(words.low), config.get(words.high)
+    if config.get(words.method) not in words.lookups:
         return low, high
-    return low or high or _WINDOW, high or low or _WINDOW
+    return low or high or words.window, high or low or words.window
 
 
 def _part(key: str, value: Any) -> str:
     """Return how a name tells one of several values of an axis."""
-    if key == "model":
+    if key.startswith(("model", "draft_model")):
         return str(value).rstrip("/").rpartition("/")[2]
     return f"{_PREFIX.sub('', key)}{value if isinstance(value, str | int | float) else json.dumps(value)}"
 

@@ -1,6 +1,7 @@
 """What a run leaves for the verdict: blocks of rows, scores, remarks, how it ended."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from draftworth.bench.base import RequestRow, ScoredOutput
 from draftworth.bench.clocks import Clocks
@@ -8,7 +9,11 @@ from draftworth.bench.window import Window
 from draftworth.engines.base import AcceptanceCounts, StartupFacts
 from draftworth.errors import DraftworthError, NotRestoredError, RefusedError
 from draftworth.findings import Finding
+from draftworth.search.record import SearchRecord
 from draftworth.trials.restore import Restored
+
+if TYPE_CHECKING:
+    from draftworth.trials.record import ArmComparison
 
 
 @dataclass(slots=True)
@@ -93,6 +98,8 @@ class Outcome:
         looks: how many were planned.
         complete: how many blocks there were at the last look: rounds that are complete.
         given_up: arms that only measure and were not measured to their end: no part of any comparison.
+        search: what a search has tried, and why; None where there was none.
+        earlier: of a search that goes on with earlier ones: setting to that trial's id and its comparison there.
         answered: by arm, token ids of prompts that its server is known to have answered before the trial, where its
             drafter learns from that.
     """
@@ -110,4 +117,6 @@ class Outcome:
     looks: int = 1
     complete: int = 0
     given_up: set[str] = field(default_factory=set)
+    search: SearchRecord | None = None
+    earlier: dict[str, tuple[str, "ArmComparison"]] = field(default_factory=dict)
     answered: dict[str, frozenset[tuple[int, ...]]] = field(default_factory=dict)

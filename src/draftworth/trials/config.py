@@ -6,6 +6,7 @@ What every kind of service shares is in `CommonConfig`; a trial on a service tha
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
@@ -13,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from draftworth.bench.config import Count, WorkloadConfig
 from draftworth.models import Strict, Words
 from draftworth.profiles.vllm import ENV
+from draftworth.trials.config_search import SearchConfig, expanded
 from draftworth.trials.config_service import (
     FROM_THE_UNIT,
     AccessConfig,
@@ -160,6 +162,13 @@ class TrialConfig(CommonConfig):
     """The service the trial is about."""
     arms: Annotated[tuple[ArmConfig, ...], Field(min_length=1, strict=False)]
     """The variants, in the order they are tried; `baseline` may be listed and may then have args and env."""
+    search: SearchConfig | None = None
+    """A search among the arms and the settings of a grid, by `draftworth trial search`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _grid_becomes_arms(cls, data: Any) -> Any:
+        return expanded(data) if isinstance(data, Mapping) and data.get("search") is not None else data
 
     @field_validator("arms")
     @classmethod
@@ -168,6 +177,22 @@ class TrialConfig(CommonConfig):
             raise ValueError("the baseline must not have a speculative_config; the name is reserved, choose another")
         check_names([arm.name for arm in arms])
         return arms
+
+    @model_validator(mode="after")
+    def _search_fits(self) -> "TrialConfig":
+        if self.search is None:
+            return self
+        if self.verdict.starts > 1:
+            raise ValueError(
+                "verdict.starts: a search starts each setting once; then run a trial of its best with several starts"
+            )
+        if self.workload.rate is not None or self.workload.replay_speed is not None:
+            raise ValueError("workload: a search needs `concurrency`: its loads are requests at a time")
+        if self.verdict.metric not in {"tpot", "throughput"}:
+            raise ValueError("verdict.metric: a search looks for the best tpot or throughput")
+        if not any(arm.speculative_config or arm.args or arm.env for arm in self.arms if arm.name != BASELINE):
+            raise ValueError("search.grid: there is nothing to search among; name settings, or add [[arms]]")
+        return self
 
     @model_validator(mode="after")
     def _diagnostics_fit(self) -> "TrialConfig":
@@ -218,6 +243,17 @@ class TrialConfig(CommonConfig):
         if SYNC not in self.verdict.diagnostics:
             return arms
         return (ArmConfig(name=SYNC, args=(*self.baseline.args, *SYNC_ARGS), env=self.baseline.env), *arms)
+
+    def anew(self) -> "TrialConfig":
+        """Return the same with a search that goes on with no earlier one."""
+        if self.search is None:
+            return self
+        return self.model_copy(update={"search": self.search.model_copy(update={"resume": False})})
+
+    @property
+    def searched(self) -> frozenset[str]:
+        """The names of the arms that a search chooses from; none where there is no search."""
+        return frozenset(arm.name for arm in self.candidates) if self.search is not None else frozenset()
 
     @property
     def url(self) -> str:

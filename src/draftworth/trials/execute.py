@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from draftworth import redact
-from draftworth.bench.base import Access, Prompt, RequestRow, Target
+from draftworth.bench.base import Access, Prompt, Target
 from draftworth.bench.clocks import ClockWatch
-from draftworth.bench.requests import Requests, repeated_passages, sweep_of, workload_findings
+from draftworth.bench.requests import Requests, repeated_passages, requests_in, sweep_of, workload_findings
 from draftworth.errors import (
     DraftworthError,
     InterruptedTrial,
@@ -22,20 +22,21 @@ from draftworth.errors import (
     TrialError,
 )
 from draftworth.findings import Code, find
+from draftworth.search.record import Tried
 from draftworth.services.base import Observed, ProcessId, Running
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.downtime import Downtime
 from draftworth.trials.enough import look, no_time_for
 from draftworth.trials.interrupts import Interrupt, Interrupts
-from draftworth.trials.judge import checked_arms
-from draftworth.trials.measure import measure_block
+from draftworth.trials.measure import measure_block, parts_of
 from draftworth.trials.only_measuring import probe, profile, take
 from draftworth.trials.pace import Pace
 from draftworth.trials.remarks import ArmInfo
 from draftworth.trials.restore import Restored, Scene, forget, restore
-from draftworth.trials.scoring import check_scores, score_all, score_limit
-from draftworth.trials.serving import Server, blame, died, hold, original, start, stop, stop_original
+from draftworth.trials.route import route
+from draftworth.trials.score_step import score
+from draftworth.trials.serving import Server, blame, hold, original, start, stop, stop_original
 from draftworth.trials.steps import Kind, Plan, Step
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from draftworth.trials.journal import Journal
     from draftworth.trials.progress import Shows
     from draftworth.trials.run import Watch
+    from draftworth.trials.searching import Searching
 
 
 class Execution:
@@ -65,10 +67,12 @@ class Execution:
         started: dict[ProcessId, Running],
         arms: Sequence[ArmInfo],
         access: Access,
+        before: Sequence[Tried] = (),
     ) -> None:
         self.plan = plan
         self.arms = arms
         self.access = access
+        self.before = before
         self.sweep = sweep_of(config.workload)
         self.requests = Requests(config.workload, prompts)
         self.answers: dict[str, str] = {}
@@ -90,6 +94,13 @@ class Execution:
         self.starts: Counter[str] = Counter()
         self.enough = False
         self.only_measure = {arm.name for arm in (*config.diagnostic_arms, *config.profiled_arms)}
+        self.may_fail = self.only_measure | config.searched
+        self.failures: dict[str, str] = {}
+        self.searching: Searching | None = None
+        self.parts = (1,) * len(self.sweep)
+        if config.search is not None:
+            requests = requests_in(prompts) * config.workload.repeats
+            self.parts = parts_of(requests, self.sweep, config.search.looks)
         self.coming: Sequence[Step] = ()
         self.pace = Pace(config.limits.hold_s)
         self.marks: dict[str, str] = {}
@@ -110,19 +121,13 @@ class Execution:
                 begun = True
                 self.service.save_original(self.observed, self.folder)
                 self.outcome.findings += workload_findings(self.config.workload, self.prompts)
-                for number, step in enumerate(self.plan.steps, 1):
-                    self.coming = self.plan.steps[number:]
-                    self.enough = self.enough or no_time_for(self, step)
-                    if (self.enough and not step.closing) or step.arm in self.outcome.given_up:
-                        self.progress.skip()
-                    elif step.arm in self.only_measure:
-                        take(self, step)
-                    else:
-                        began = time.monotonic()
-                        self.take(step)
-                        self.pace.took(step, time.monotonic() - began)
+                for step, coming in route(self):
+                    self.coming = coming
+                    self._do(step)
             finally:
                 self.interrupts.hold()
+                if self.searching is not None:
+                    self.outcome.search = self.searching.record()
         except Interrupt as interrupt:
             self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
         except RefusedError as error:
@@ -140,6 +145,20 @@ class Execution:
         else:
             self.outcome.restored = Restored("nothing was changed", tuple(forget(self.scene)))
         return self.outcome
+
+    def _do(self, step: Step) -> None:
+        """Do a step, or leave it out."""
+        self.enough = self.enough or no_time_for(self, step)
+        # What only measures tells something else than the evidence that is enough.
+        over = self.enough and step.arm not in self.only_measure and not step.closing
+        if over or step.arm in self.outcome.given_up:
+            self.progress.skip()
+        elif step.arm in self.may_fail:
+            take(self, step)
+        else:
+            began = time.monotonic()
+            self.take(step)
+            self.pace.took(step, time.monotonic() - began)
 
     def _begin(self) -> None:
         self.journal.append(
@@ -190,7 +209,7 @@ class Execution:
             Kind.START: lambda step: start(self, step),
             Kind.MEASURE: self._measure,
             Kind.LOOK: lambda step: look(self, step),
-            Kind.SCORE: self._score,
+            Kind.SCORE: lambda step: score(self, step),
             Kind.HOLD: lambda step: hold(self, step),
             Kind.PROBE: lambda step: probe(self, step),
             Kind.PROFILE: lambda step: profile(self, step),
@@ -226,9 +245,11 @@ class Execution:
                     answers=self.answers,
                     folder=self.folder,
                     timeout_s=max(1.0, min(self.deadline - time.monotonic(), 1e6)),
-                    on_count=self._count,
+                    on_count=self.count,
                     blocks=self.outcome.blocks,
                     check=block.start == 1,
+                    parts=self.parts,
+                    go_on=self.searching.watch(step.arm) if self.searching is not None else None,
                 )
                 effect.update(requests=len(block.rows), failed=sum(not row.ok for row in block.rows))
         except MeasureError as error:
@@ -251,47 +272,7 @@ class Execution:
             stats_of=self.engine.request_stats,
         )
 
-    def _count(self, done: int, total: int, note: str) -> None:
+    def count(self, done: int, total: int, note: str) -> None:
+        """Show how far the step is; a signal that came ends it."""
         self.interrupts.check()
         self.progress.count(done, total, note)
-
-    def _score(self, step: Step) -> None:
-        if self.server is None:
-            self.server = original(self)
-        began = time.monotonic()
-        scores = self.outcome.scores
-        try:
-            with self.journal.step(step.id):
-                check_scores(self.engine)
-                running = self.service.refresh(self.server.running)
-                limit = score_limit(
-                    self.server.follower.reader.facts().config.get("device_config"),
-                    [process.pid for process in running.seen],
-                    self.model_path,
-                    self.target_of(self.server),
-                )
-                scores.by_arm = score_all(
-                    self.target_of(self.server),
-                    self._outputs(),
-                    limit=limit,
-                    most=self.config.verdict.output_check_prompts,
-                    timeout_s=max(1.0, min(self.downtime.deadline - time.monotonic(), 1e6)),
-                    on_count=self._count,
-                )
-        except MeasureError as error:
-            if died(self, self.server):
-                blame(self, error)
-            # The speed was measured; an output that could not be checked is a finding of its own.
-            scores.refused = str(error)
-        finally:
-            scores.seconds = time.monotonic() - began
-            self.outcome.waited_s += scores.seconds
-
-    def _outputs(self) -> dict[str, Sequence[RequestRow]]:
-        """Return the outputs of each arm that is checked; the baseline's are those of its first block."""
-        outputs: dict[str, Sequence[RequestRow]] = {}
-        checked = checked_arms(self.arms)
-        for block in self.outcome.blocks:
-            if block.arm in checked:
-                outputs.setdefault(block.arm, block.check_rows)
-        return outputs

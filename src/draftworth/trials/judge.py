@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from draftworth import redact
 from draftworth.engines.base import Confounder, Engine, sum_counts
 from draftworth.findings import Code, Finding, find
+from draftworth.search.spending import divisor
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import BASELINE, CommonConfig, TrialConfig
 from draftworth.trials.diagnostics import candidates, is_diagnostic
@@ -71,7 +72,14 @@ def limits_of(config: CommonConfig) -> Limits:
 
 
 def compare_arm(
-    blocks: Sequence[Block], arm: ArmInfo, config: CommonConfig, *, variants: int, look: int, looks: int
+    blocks: Sequence[Block],
+    arm: ArmInfo,
+    config: CommonConfig,
+    *,
+    variants: float,
+    look: int,
+    looks: int,
+    correction: str = "",
 ) -> Compared:
     """Compare one variant with the baseline by what is measured so far."""
     rules = config.verdict
@@ -86,6 +94,7 @@ def compare_arm(
             margin=rules.margin,
             confidence=rules.confidence,
             variants=variants,
+            correction=correction,
             metric=rules.metric,
             limits=limits_of(config),
             prior_baseline=base_sd,
@@ -141,14 +150,22 @@ def judge_all(
     checked = checked_arms(arms)
     of_all = [one for one in (*findings, *outcome.findings) if one.arm in {None, *checked}]
     wanted = config.verdict.output_check
-    count = len(candidates_of(arms))
     counted = _counted(outcome.blocks, arms)
     for arm in (one for one in arms if one.name != BASELINE):
+        count, correction = _share(outcome, arm, arms)
         blocks = [block for block in outcome.blocks if block.arm == arm.name]
         only_measures = arm.name not in checked
         if arm.name in outcome.given_up or (only_measures and not blocks):
             continue  # a finding says so
-        found = compare_arm(outcome.blocks, arm, config, variants=count, look=outcome.look, looks=outcome.looks)
+        found = compare_arm(
+            outcome.blocks,
+            arm,
+            config,
+            variants=count,
+            correction=correction,
+            look=outcome.look,
+            looks=outcome.looks,
+        )
         check = _check(outcome, arm, baseline, blocks, wanted=wanted, only_measures=only_measures)
         sampled = None
         if wanted and not only_measures and config.workload.temperature > 0:
@@ -179,6 +196,18 @@ def judge_all(
             )
         )
     return comparisons, list(dict.fromkeys(confounders)), findings
+
+
+def _share(outcome: Outcome, arm: ArmInfo, arms: Sequence[ArmInfo]) -> tuple[float, str]:
+    """Return what an arm's error is divided by, and of a search why; each arm of any other trial has an equal share."""
+    count = len(candidates_of(arms))
+    if outcome.search is None:
+        return count, ""
+    tried = [one.name for one in outcome.search.tried]
+    if arm.name not in tried:
+        return count, ""
+    number = tried.index(arm.name) + 1
+    return divisor(number, outcome.search.candidates), f"setting {number} of a search among {outcome.search.candidates}"
 
 
 def _counted(blocks: Sequence[Block], arms: Sequence[ArmInfo]) -> list[Block]:
@@ -249,7 +278,7 @@ def _check(
     )
 
 
-def _sampled(baseline: Sequence[Block], variant: Sequence[Block], variants: int) -> SampledCheck:
+def _sampled(baseline: Sequence[Block], variant: Sequence[Block], variants: float) -> SampledCheck:
     ours, theirs = ([row for block in blocks for row in block.rows] for blocks in (baseline, variant))
     return judge_sampled(ours, theirs, arms=variants)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from draftworth.bench.base import Prompt, RequestRow, Sampling, Target
+from draftworth.bench.base import Closed, Prompt, RequestRow, Sampling, Target
 from draftworth.bench.points import Point
 from draftworth.bench.pulse import OnCount, Pulse
 from draftworth.bench.requests import requests_in
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from draftworth.trials.config import CommonConfig
 
 METRICS = "metrics.jsonl"
+PER_SEAT = 6
+"""Requests of a part of a measurement for each that is under way at a time: of fewer, most would be its end."""
 
 
 def measure_block(
@@ -42,6 +44,8 @@ def measure_block(
     on_count: OnCount,
     blocks: Sequence[Block],
     check: bool = True,
+    parts: Sequence[int] = (),
+    go_on: Callable[[int, int], bool] | None = None,
 ) -> None:
     """Measure a ready server into `block`.
 
@@ -58,6 +62,8 @@ def measure_block(
         on_count: takes requests done, requests in all and a note.
         blocks: the trial's so far, `block` among them: what it is compared with while it goes.
         check: whether greedy outputs are needed for the output check.
+        parts: in how many parts each point is measured, in turns; each in one piece where it is empty.
+        go_on: asked behind each turn, with its number and how many there are: false leaves out what is left.
 
     Raises:
         MeasureError: more requests failed than the trial allows.
@@ -94,15 +100,21 @@ def measure_block(
     if isinstance(before, MeasureError):
         block.findings.append(find(Code.METRICS_MISSING, f"{block.arm}: {before}", arm=block.arm))
     opening = None if isinstance(before, MeasureError) else before
-    for number, point in enumerate(sweep, 1):
-        window = Window(arm=block.arm, point=point)
-        block.windows.append(window)
-        send(job, prompts(point), window, block=block.number, start=block.start, run=running, on_row=pulse.row)
-        pulse.tell()
-        close(job, window, opening)
-        opening = window.after
-        window.findings += load_findings(point, window.rows, block.arm)
-        write_part(window.rows, folder, block=block.number, number=number)
+    turns = in_turns(sweep, parts)
+    for turn, points in enumerate(turns, 1):
+        for point, number, of in points:
+            window = Window(arm=block.arm, point=point)
+            block.windows.append(window)
+            # Evenly over the list, so that each part has prompts of all categories.
+            some = prompts(point)[number::of]
+            send(job, some, window, block=block.number, start=block.start, run=running, on_row=pulse.row)
+            pulse.tell()
+            close(job, window, opening)
+            opening = window.after
+            window.findings += load_findings(point, window.rows, block.arm)
+            write_part(window.rows, folder, block=block.number, number=len(block.windows))
+        if go_on is not None and not go_on(turn, len(turns)):
+            break
     block.counts = sum_counts([window.counts for window in block.windows])
     block.per_request = sum_counts([window.per_request for window in block.windows])
     caches = [window.cache for window in block.windows]
@@ -129,6 +141,32 @@ def measure_block(
         )
     block.seconds += time.monotonic() - began
     refuse_failed(block.arm, block.rows, config.limits.failed_share)
+
+
+def parts_of(requests: int, sweep: Sequence["Point"], looks: int) -> tuple[int, ...]:
+    """Return in how many parts each point is measured: what a search looks behind.
+
+    Args:
+        requests: of one point.
+        sweep: the points.
+        looks: most parts.
+    """
+    seats = (one.load.concurrency if isinstance(one.load, Closed) else 1 for one in sweep)
+    return tuple(max(1, min(looks, requests // (PER_SEAT * each))) for each in seats)
+
+
+def in_turns(sweep: Sequence[Point], parts: Sequence[int]) -> list[list[tuple[Point, int, int]]]:
+    """Return the turns of a measurement: points, each with the number of its part, from 0, and how many it has.
+
+    Args:
+        sweep: the points.
+        parts: how many parts each has; one each where it is empty.
+    """
+    of = tuple(parts) or (1,) * len(sweep)
+    return [
+        [(point, turn, many) for point, many in zip(sweep, of, strict=True) if turn < many]
+        for turn in range(max(of, default=0))
+    ]
 
 
 def refuse_failed(arm: str, rows: Sequence[RequestRow], allowed: float) -> None:

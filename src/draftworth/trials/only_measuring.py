@@ -1,7 +1,8 @@
-"""The steps of a trial's execution that only measure: the probe, profiles, and the arms of `verdict.diagnostics`.
+"""The steps of a trial's execution that may fail: the probe, profiles, arms of `verdict.diagnostics`, and of a search.
 
-None of them can lose the trial. Each arm begins only where it fits beside what the verdict still needs, has a deadline
-of its own, and is given up where it fails or hangs: a finding says so, its server is ended, and the trial goes on.
+None of them can lose the trial. Each arm that only measures begins only where it fits beside what the verdict still
+needs, and has a deadline of its own; a search has looked at the time before it chose its setting. One that fails or
+hangs is given up: a finding says so, its server is ended, and the trial goes on.
 """
 
 import time
@@ -28,16 +29,19 @@ _LIKELY = 1.5
 
 
 def take(run: "Execution", step: "Step") -> None:
-    """Do a step of an arm that only measures. Raises nothing but interrupts."""
+    """Do a step of an arm that may fail. Raises nothing but interrupts."""
     began = time.monotonic()
+    weighed = step.arm in run.config.searched
     try:
-        why = _no_room(run) if step.kind is Kind.START else None
+        why = _no_room(run) if step.kind is Kind.START and not weighed else None
         if why is not None:
             run.progress.skip()
             _leave_out(run, step, f"{step.arm} was left out: {why}")
             return
-        run.own_deadline = began + _may_take(run, step)
+        run.own_deadline = began + _may_take(run, step, weighed=weighed)
         run.take(step)
+        if weighed:
+            run.pace.took(step, time.monotonic() - began)
     except Exception as error:  # noqa: BLE001 - a bug in what the verdict does not need
         _give_up(run, step, error)
     finally:
@@ -53,7 +57,7 @@ def _left(run: "Execution") -> float:
 
 def _needed(run: "Execution") -> "list[Step]":
     """Return the steps to come that the verdict needs."""
-    return [step for step in run.coming if step.arm not in run.only_measure]
+    return [step for step in run.coming if step.arm not in run.may_fail]
 
 
 def _no_room(run: "Execution") -> str | None:
@@ -68,10 +72,12 @@ def _no_room(run: "Execution") -> str | None:
     )
 
 
-def _may_take(run: "Execution", step: "Step") -> float:
-    """Return the most seconds a step may take."""
+def _may_take(run: "Execution", step: "Step", *, weighed: bool) -> float:
+    """Return the most seconds a step may take: of a setting of a search, all that the rest of the trial leaves."""
     if step.kind is Kind.STOP:
         return float("inf")
+    if weighed:
+        return _left(run)
     longest = run.pace.longest(Kind.START)
     if step.kind is not Kind.START:
         longest = max(longest, run.pace.longest(Kind.MEASURE))
@@ -133,7 +139,9 @@ def profile(run: "Execution", step: "Step") -> None:
 def _leave_out(run: "Execution", step: "Step", message: str) -> None:
     if step.kind is not Kind.STOP:  # what was measured before a stop that failed is whole
         run.outcome.given_up.add(step.arm)
-    run.outcome.findings.append(find(Code.DIAGNOSTIC_FAILED, message, arm=step.arm))
+        run.failures[step.arm] = message
+    code = Code.SETTING_FAILED if step.arm in run.config.searched else Code.DIAGNOSTIC_FAILED
+    run.outcome.findings.append(find(code, message, arm=step.arm))
     run.progress.line(message)
 
 

@@ -9,6 +9,7 @@ import draftworth
 from draftworth import redact
 from draftworth.bench.base import RequestRow, median
 from draftworth.bench.clocks import held_down, other_than
+from draftworth.bench.requests import sweep_of
 from draftworth.bench.summary import PointSummary, summarise
 from draftworth.engines.base import AcceptanceCounts, Confounder, Engine, LogWarning, derived, sum_counts
 from draftworth.engines.counts import figures
@@ -19,6 +20,7 @@ from draftworth.trials.config import CommonConfig
 from draftworth.trials.judge import candidates_of, judge_all, limits_of
 from draftworth.trials.record import ArmComparison, ArmRecord, StartRecord, TrialRecord
 from draftworth.trials.remarks import ArmInfo, cache_share, facts_of
+from draftworth.trials.search_best import with_best
 from draftworth.verdicts.base import Verdict
 from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
@@ -53,6 +55,8 @@ def make_record(
     """
     findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
     findings += _clocks(outcome.blocks)
+    if outcome.search is not None:
+        arms = _without_untried(arms, outcome)
     records = tuple(
         _arm(
             arm,
@@ -76,12 +80,20 @@ def make_record(
             message = f"the evidence was enough at look {outcome.look} of {outcome.looks}"
             findings.append(find(Code.ENDED_EARLY, message))
     candidates = {arm.name for arm in candidates_of(arms)}
+    search = outcome.search
+    if search is not None:
+        candidates = {one.name for one in search.tried}
+        search = with_best(
+            search, comparisons, outcome.earlier, arms=arms, sweep=sweep_of(config.workload), engine=engine
+        )
     best = _best([one for one in comparisons if one.arm in candidates])
     before = f"; look {outcome.look} of {outcome.looks} before it: {best.verdict}: {best.reason}" if best else ""
     restored = outcome.restored
     verdict = best.verdict if best and whole else Verdict.ERROR
     ended = redact.text(str(error or outcome.crash)) if (error or outcome.crash) else None
     reason = best.reason if best and whole else f"not measured{' to the end' * bool(best)}: {ended}{before}"
+    if search is not None and best is None and whole:
+        verdict, reason = Verdict.INCONCLUSIVE, f"no setting was measured: {search.ended}"
     return TrialRecord(
         id=trial,
         draftworth=draftworth.__version__,
@@ -107,7 +119,17 @@ def make_record(
         findings=tuple(dict.fromkeys(one.model_copy(update={"message": redact.text(one.message)}) for one in findings)),
         error=ended,
         error_tail=_tail(error),
+        search=search,
     )
+
+
+def _without_untried(arms: Sequence[ArmInfo], outcome: Outcome) -> tuple[ArmInfo, ...]:
+    """Return the arms without the settings that this search has not started: `search` has them."""
+    assert outcome.search is not None, "called for searches"
+    search = outcome.search
+    left = {one.name for one in search.not_tried} | {one.name for one in search.tried if one.trial is not None}
+    left -= {block.arm for block in outcome.blocks}
+    return tuple(arm for arm in arms if arm.name not in left)
 
 
 def iso(unix: float) -> str:

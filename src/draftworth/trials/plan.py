@@ -51,7 +51,8 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
     blocks = 1 + config.verdict.starts * (1 + len(config.variants) - once) + once
     block_requests = prompts * config.workload.repeats * len(sweep_of(config.workload))
     requests = block_requests * blocks
-    if requests > config.limits.requests:
+    # A search ends before it would send too many; the baseline twice and one setting have to fit.
+    if (3 * block_requests if config.search is not None else requests) > config.limits.requests:
         raise RefusedError(
             f"the plan sends {requests} requests and limits.requests is {config.limits.requests}; "
             "raise it, or lower workload.prompts_per_category, workload.repeats or verdict.starts"
@@ -104,9 +105,21 @@ def _notes(config: TrialConfig, observed: "Observed", version: str | None, engin
         for arm in (config.variants if again else ())
         if (what := learns(arm.speculative_config, arm.args, engine.name))
     ]
+    if config.search is not None:
+        notes.append(_about_search(config))
     if config.workload.temperature > 0 and config.verdict.output_check:
         notes.append("the output check samples greedily, in requests of its own after each measurement")
     return tuple(notes)
+
+
+def _about_search(config: TrialConfig) -> str:
+    search = config.search
+    assert search is not None, "asked of a search"
+    minutes = "" if search.minutes is None else f", for at most {search.minutes:g} min in all"
+    return (
+        f"the search starts those of {len(config.searched)} settings that can change the answer, the most promising a "
+        f"minute first, each once{minutes}; `draftworth predict` says what is expected of them before"
+    )
 
 
 class _Builder:
@@ -130,6 +143,9 @@ class _Builder:
         for number in range(1, self.config.verdict.starts + 1):
             self.stop_original(observed, again=number > 1)
             self.variants(number)
+            if number == 1:
+                # Behind its return they would cost another absence.
+                self.only_measuring()
             self.put_back(observed)
             self.measure(BASELINE, "on the restored original")
             self.look(number)
@@ -141,26 +157,26 @@ class _Builder:
         self.add(Kind.RESTORE, closing=True, about="check that nothing is left and the port is free")
 
     def rounds(self) -> None:
-        """Start each arm in turn, the baseline first and after each round."""
+        """Start each arm in turn, the baseline first and after each round.
+
+        Arms that only measure come behind the baseline that closes the first round: what they take is no time between
+        the two baselines of a verdict then.
+        """
         self.arm(self.config.baseline)
         last = self.config.verdict.starts
         for number in range(1, last + 1):
             self.variants(number)
             self.arm(self.config.baseline, look=number, score=number == last)
+            if number == 1:
+                self.only_measuring()
 
     def variants(self, number: int) -> None:
-        """Start each variant of a round in turn; of the last round the last one may be held for a person.
-
-        Arms that only measure have their turn in the first round, behind all variants, also one that was held: those
-        come first where time is short.
-        """
+        """Start each variant of a round in turn; of the last round the last one may be held for a person."""
         only_measure = self.config.diagnostic_arms
         variants = [arm for arm in self.config.variants if arm not in only_measure]
         hold = self.config.limits.hold_s
         for arm in variants:
             self.arm(arm, hold=hold if number == self.config.verdict.starts and arm is variants[-1] else 0.0)
-        if number == 1:
-            self.only_measuring()
 
     def only_measuring(self) -> None:
         """Start each arm that only measures in turn."""

@@ -1,7 +1,7 @@
 """A plan for a person: what is there, every step with its command, what it may cost."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from draftworth import redact
@@ -39,13 +39,16 @@ def lines(found: "Plan", observed: "Observed", config: TrialConfig) -> list[str]
     else:
         out = [f"Nothing runs at {url}; nothing will run there afterwards"]
     out.append("")
-    for step in found.steps:
+    for step, told in _steps(found, config):
+        out += told
+        if step is None:
+            continue
         out.append(f"{step.id}: {step.about}")
         if step.command:
             out.append(f"    $ {_shell(step, config)}")
         if step.undo:
             out.append(f"    undo: {step.undo}")
-    most = "at most " if config.verdict.starts > 1 else ""
+    most = "at most " if config.verdict.starts > 1 or config.search is not None else ""
     out += ["", f"{most}{found.starts} server starts, {found.requests} measured requests.".capitalize()]
     limit = config.limits.downtime_s
     if observed.running:
@@ -58,6 +61,18 @@ def lines(found: "Plan", observed: "Observed", config: TrialConfig) -> list[str]
         out.append(f"After at most {limit:g} s the trial ends, whatever is missing.")
     out += [f"Note: {note}" for note in (*found.notes, *observed.notes)]
     return out
+
+
+def _steps(found: "Plan", config: TrialConfig) -> "Iterator[tuple[Step | None, list[str]]]":
+    """Yield each step; of a search's settings only the commands, under one heading."""
+    count = len(config.searched)
+    heading = [f"search: start, measure and stop settings in turn, in an order that is chosen as it goes; of {count}:"]
+    for step in found.steps:
+        if step.arm not in config.searched:
+            yield step, []
+        elif step.kind == "start":
+            yield None, [*heading, f"    {step.arm}: $ {shlex.join(redact.command(step.command))}"]
+            heading = []
 
 
 def _shell(step: "Step", config: TrialConfig) -> str:
@@ -91,14 +106,17 @@ def unit_lines(found: "Plan", observed: "Observed", config: "SystemdTrial") -> l
     if unit.triggers:
         out.append(f"Would start it and are stopped meanwhile: {', '.join(unit.triggers)}")
     out.append("")
-    for step in found.steps:
+    for step, told in _steps(found, config):
+        out += told
+        if step is None:
+            continue
         out.append(f"{step.id}: {step.about}")
         out += [f"    $ {line}" for line in _unit_commands(step, unit, config)]
         if step.undo:
             out.append(f"    undo: {step.undo}")
     limits = config.limits
     hold = f", of them {limits.hold_s:g} s held for a person" if limits.hold_s else ""
-    most = "at most " if config.verdict.starts > 1 else ""
+    most = "at most " if config.verdict.starts > 1 or config.search is not None else ""
     away_s = limits.downtime_s + limits.hold_s
     away = f"The original is away for {found.downtime_starts} starts and what is measured between; after at most "
     out += [

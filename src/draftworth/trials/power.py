@@ -42,7 +42,13 @@ class Power(Frozen):
 
 
 def power_of(
-    config: CommonConfig, *, prompts: int, starts: tuple[int, int], looks: int, variants: int, device: str | None = None
+    config: CommonConfig,
+    *,
+    prompts: int,
+    starts: tuple[int, int],
+    looks: int,
+    variants: float,
+    device: str | None = None,
 ) -> Power:
     """Return what a trial can see.
 

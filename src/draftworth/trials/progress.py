@@ -101,7 +101,7 @@ class Progress:
         self.remaining.next_step()
         self._number += 1
         self._title, self._now = title, ""
-        total = f"/{len(self._kinds)}" if self._kinds else ""
+        total = f"/{self._total()}" if self._kinds else ""
         self.line(f"{self._elapsed()} [{self._number}{total}] {title}{self._left()}")
 
     def skip(self) -> None:
@@ -139,6 +139,10 @@ class Progress:
         if self._writer is not None:
             self._writer.put(text)
 
+    def _total(self) -> int:
+        """Return how many steps there are; a search has more where a setting that died had the original put back."""
+        return max(len(self._kinds), self._number)
+
     def _elapsed(self) -> str:
         return f"{duration(max(0.0, time.monotonic() - self._began - self.ago)):>10}"
 
@@ -148,4 +152,4 @@ class Progress:
 
     def _status(self) -> str:
         now = f": {self._now}" if self._now else ""
-        return f"{self._elapsed()} [{self._number}/{len(self._kinds)}] {self._title.split(':')[0]}{now}{self._left()}"
+        return f"{self._elapsed()} [{self._number}/{self._total()}] {self._title.split(':')[0]}{now}{self._left()}"

@@ -24,6 +24,7 @@ from draftworth.errors import (
 )
 from draftworth.findings import Finding
 from draftworth.models import Frozen
+from draftworth.search.record import SearchRecord
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, OutputCheck, Verdict
 from draftworth.verdicts.sampled_check import SampledCheck
@@ -138,6 +139,8 @@ class TrialRecord(Frozen):
     findings: tuple[Finding, ...] = ()
     error: str | None = None
     """Why the trial could not be measured, where the verdict is `error`."""
+    search: SearchRecord | None = None
+    """What a search has tried, why, and the best it found; None where there was none."""
     error_tail: tuple[str, ...] = ()
     """The server's own last lines, where it did not start or died."""
 

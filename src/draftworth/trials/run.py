@@ -29,18 +29,21 @@ from draftworth.trials.progress import Progress, Shows
 from draftworth.trials.record import NAME
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
+from draftworth.trials.search_drop_in import write_drop_in
+from draftworth.trials.search_resume import earlier
 from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
     from draftworth.services.base import ProcessId, Running
 
 
-def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progress]]) -> Finished:
+def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progress]], again: bool = False) -> Finished:
     """Run a trial from its file, in this process.
 
     Args:
         path: the trial's TOML file.
         show: opens the progress display for a plan.
+        again: whether a search starts anew where an earlier one did not end.
 
     Raises:
         UsageError: the file is wrong.
@@ -49,6 +52,8 @@ def run_trial(path: Path, *, show: Callable[[Plan], AbstractContextManager[Progr
     config = load(path)
     if isinstance(config, EndpointsTrial):
         return run_endpoints(config, show=show)
+    if again:
+        config = config.anew()
     folder = new_trial()
     try:
         return conduct(folder, config.service.port, lambda: prepare_loaded(config), guard=guarded, show=show)
@@ -115,6 +120,8 @@ def conduct(
                     began=began,
                     began_unix=began_unix,
                 )
+    if prepared.observed.unit is not None:
+        write_drop_in(done.record, folder)
     # The service is back and the record written: the lock is free, and from here on Ctrl-C ends it at once.
     return with_page(done, again=interrupts.received is not None)
 
@@ -133,6 +140,7 @@ def _execute(
     become_subreaper()
     config = prepared.config
     started: dict[ProcessId, Running] = {}
+    before, compared = earlier(config, prepared.version)
     with show(prepared.plan) as progress:
         interrupts.tell = progress.line
         scene = Scene(
@@ -151,7 +159,9 @@ def _execute(
             started=lambda: list(started.values()),
             note=journal.note,
         )
-        return Execution(
+        if before:
+            progress.line(f"going on with the search of trial {before[-1].trial}: {len(before)} settings were tried")
+        execution = Execution(
             plan=prepared.plan,
             config=config,
             observed=prepared.observed,
@@ -165,7 +175,10 @@ def _execute(
             started=started,
             arms=arms_of(config, prepared.plan.commands, device_here()),
             access=prepared.access,
-        ).run()
+            before=before,
+        )
+        execution.outcome.earlier = compared
+        return execution.run()
 
 
 def _remove_empty(folder: Path) -> None:

@@ -18,6 +18,7 @@ from draftworth.trials.config import (
     TrialConfig,
     WorkloadConfig,
 )
+from draftworth.trials.config_search import SearchConfig
 from draftworth.trials.config_verdict import VerdictConfig
 from draftworth.trials.endpoints.config import EndpointArm, EndpointsConfig, EndpointsTrial
 
@@ -48,6 +49,11 @@ _EXAMPLES: dict[tuple[str, str], str] = {
     ("service", "headers"): '{ X-Team = "search" }',
     ("service", "headers_env"): '{ X-Gateway-Key = "MY_GATEWAY_KEY" }',
     ("service", "ca_file"): '"company-ca.pem"',
+    (
+        "search",
+        "grid",
+    ): '[{ method = "ngram", k = [2, 3, 5], prompt_lookup_max = 4 }, { method = "suffix", k = 8 }]',
+    ("search", "minutes"): "60",
     ("service", "url"): '"https://127.0.0.1:8000/base"',
     ("service", "engine"): '"vllm"',
     ("service", "unit"): '"vllm.service"',
@@ -93,6 +99,7 @@ def toml_schema(kind: Kind = "process") -> str:
         ("[workload]", "workload", WorkloadConfig),
         ("[limits]", "limits", LimitsConfig),
         ("[verdict]", "verdict", VerdictConfig),
+        *([] if kind == "endpoints" else [("# [search]", "search", SearchConfig)]),
     ]
     lines = ["# A trial of Draftworth. Fields behind `#` are optional and show their default or an example.", ""]
     for header, name, model in tables:

@@ -24,12 +24,13 @@ class Level:
     note: str = ""
 
 
-def level(rules: Rules, variants: int, groups: int, *, looks: bool = True) -> Level:
+def level(rules: Rules, variants: float, groups: int, *, looks: bool = True) -> Level:
     """Return the level left for one of `variants` x `groups` comparisons (Bonferroni) at this look.
 
     Looks share what the correction leaves by alpha spending, see `sequential`.
     """
-    parts = [f"{variants} variants"] * (variants > 1) + [f"{groups} groups"] * (groups > 1)
+    several = rules.correction if variants == rules.variants and rules.correction else f"{variants:g} variants"
+    parts = [several] * (variants > 1) + [f"{groups} groups"] * (groups > 1)
     note = f"; level corrected for {' x '.join(parts)} (Bonferroni)" if parts else ""
     alpha = (1 - rules.confidence) / (variants * groups)
     if looks and rules.looks > 1:

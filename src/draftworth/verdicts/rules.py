@@ -94,7 +94,9 @@ class Rules:
             one a variant, each at 1 - (1 - confidence) / variants; and those of the groups of every variant, each at
             1 - (1 - confidence) / (variants x groups). That any verdict of a family is false has at most the
             probability 1 - confidence; that any of both is, twice that.
-        variants: how many variants the trial compares with this baseline.
+        variants: how many variants the trial compares with this baseline; of a search, by what share of the error its
+            setting has (`search.spending`).
+        correction: what that is, for a person, where it is no number of variants.
         metric: what the verdict is about.
         limits: what goodput asks for; without any there is no goodput.
         prior_baseline: sd of log TPOT between restarts of the baseline, used while it has fewer than three starts, for
@@ -110,7 +112,8 @@ class Rules:
 
     margin: float = MARGIN
     confidence: float = 0.95
-    variants: int = 1
+    variants: float = 1
+    correction: str = ""
     metric: Metric = "tpot"
     limits: Limits = Limits()
     prior_baseline: float = PRIOR_LOG_SD_BASELINE

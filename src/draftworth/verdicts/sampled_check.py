@@ -50,7 +50,7 @@ class SampledCheck(Frozen):
 
 
 def judge_sampled(
-    baseline: Sequence[RequestRow], variant: Sequence[RequestRow], *, arms: int = 1, seed: int = 0
+    baseline: Sequence[RequestRow], variant: Sequence[RequestRow], *, arms: float = 1, seed: int = 0
 ) -> SampledCheck:
     """Compare answers that were sampled to the same prompts, pair by pair of prompt and repeat.
 

@@ -1,0 +1,292 @@
+"""A search as it goes: which setting is started next, when one is left, and when the search ends.
+
+The plan has the steps of every setting. Here they are put into an order that `search.policy` chooses at each start,
+from what was measured until then; settings that are not worth a start are left out. What a setting fails of is its own
+end and not the trial's.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from draftworth.bench.base import Closed
+from draftworth.findings import Code, find
+from draftworth.search.base import Candidate, Choice, LogSpeed, NotTried, Observation
+from draftworth.search.policy import cannot_beat, next_candidate, not_tried
+from draftworth.search.record import SearchRecord, Tried
+from draftworth.search.rules import Rules
+from draftworth.trials.config import BASELINE
+from draftworth.trials.history import last_load
+from draftworth.trials.judge import compare_arm
+from draftworth.trials.remarks import facts_of
+from draftworth.trials.search_told import best_known, candidates_in, predicted, speeds
+from draftworth.trials.steps import Kind, Step
+
+if TYPE_CHECKING:
+    from draftworth.trials.config_search import SearchConfig
+    from draftworth.trials.execute import Execution
+
+Coming = tuple[Step, Sequence[Step]]
+
+
+class Searching:
+    """One search within the execution of a trial.
+
+    Attributes:
+        settings: the candidates, with what is predicted of them once the baseline was measured.
+        tried: what was started, in order; earlier trials' first.
+        ended: why it ended; empty while it goes on.
+    """
+
+    def __init__(self, run: "Execution", search: "SearchConfig") -> None:
+        self._run = run
+        self._search = search
+        self.settings: tuple[Candidate, ...] = ()
+        self.tried: list[Tried] = list(run.before)
+        self.ended = ""
+        self._complete = False
+        self._unpredicted: str | None = None
+        self._began = 0.0
+        self._away = True
+        self._parts: dict[str, int] = {}
+
+    # ------------------------------------------------------------------ the order
+
+    def steps(self) -> Iterator[Coming]:
+        """Yield each step with those that are still to come for certain."""
+        plan, names = self._run.plan.steps, self._run.config.searched
+        first = next(at for at, step in enumerate(plan) if step.arm in names)
+        pool = [step for step in plan if step.arm in names and step.kind is not Kind.HOLD]
+        before, after = plan[:first], [step for step in plan[first:] if step.arm not in names]
+        for at, step in enumerate(before, 1):
+            yield step, [*before[at:], *after]
+        self._begin()
+        yield from self._chosen(pool, after)
+        if not self._away:
+            after = self._without_diagnostics(after)
+        for at, step in enumerate(after, 1):
+            yield self._numbered(step), after[at:]
+
+    def _chosen(self, pool: Sequence[Step], after: Sequence[Step]) -> Iterator[Coming]:
+        run, left = self._run, {step.arm for step in pool}
+        while not run.enough:
+            choice = self._choose(after)
+            if choice.next is None:
+                self.ended = choice.why
+                break
+            run.progress.line(f"next is {choice.next}: {choice.why}")
+            run.journal.append("note", "search", next=choice.next, why=choice.why)
+            if not self._away:
+                yield self._stop_again(), after
+                if self._no_time():
+                    break
+                self._away = True
+            began = time.monotonic()
+            mine = [step for step in pool if step.arm == choice.next]
+            left.discard(choice.next)
+            self.tried.append(self._tried(choice))
+            for at, step in enumerate(mine, 1):
+                yield self._numbered(step), [*mine[at:], *after]
+            self._learn(choice.next, time.monotonic() - began)
+            if choice.next in run.outcome.given_up and run.observed.unit is not None:
+                # The host answers a variant that dies with the original: that is let be, and verified.
+                yield next(step for step in after if step.kind is Kind.RESTORE), after
+                self._away = False
+        if not self.ended:
+            self.ended = "limits.downtime_s leaves no time for another absence of the original"
+        run.progress.line(f"the search ends: {self.ended}")
+        for step in pool:
+            if step.arm in left:
+                run.progress.skip()
+
+    def _no_time(self) -> bool:
+        """Whether there was no time for another absence of the original: it was not stopped."""
+        return self._run.enough
+
+    def _numbered(self, step: Step) -> Step:
+        """Return a step with its block in order of time."""
+        if step.kind is Kind.MEASURE:
+            return replace(step, block=len(self._run.outcome.blocks) + 1)
+        return replace(step, block=len(self._run.outcome.blocks)) if step.kind is Kind.SCORE else step
+
+    def _without_diagnostics(self, after: Sequence[Step]) -> list[Step]:
+        """Return what is to come without arms that only measure: the original is back, and stays."""
+        run = self._run
+        some = [step for step in after if step.arm in run.only_measure]
+        for _ in some:
+            run.progress.skip()
+        for arm in dict.fromkeys(step.arm for step in some):
+            run.outcome.given_up.add(arm)
+            message = f"{arm} was left out: the last setting failed, and the original was put back"
+            run.outcome.findings.append(find(Code.DIAGNOSTIC_FAILED, message, arm=arm))
+        return [step for step in after if step.arm not in run.only_measure]
+
+    def _stop_again(self) -> Step:
+        number = len(self._run.outcome.blocks) + 1
+        return Step(
+            id=f"again-{number:02d}-{Kind.STOP_ORIGINAL}",
+            kind=Kind.STOP_ORIGINAL,
+            about="stop the restored original service, for another setting",
+            undo="start the original service",
+        )
+
+    # ------------------------------------------------------------------ deciding
+
+    def _begin(self) -> None:
+        """Predict, once the baseline was measured."""
+        run = self._run
+        self._began = time.monotonic()
+        rows = [row for block in run.outcome.blocks if block.arm == BASELINE for row in block.rows]
+        runner = facts_of([block for block in run.outcome.blocks if block.arm == BASELINE]).runner
+        run.progress.now("predicting every setting from the baseline's own answers")
+        found, self._unpredicted = predicted(
+            candidates_in(run.config, runner), rows, run.folder, run.sweep, runner=runner
+        )
+        commands = run.plan.commands
+        self.settings = tuple(
+            one.model_copy(update={"reload_s": last_load(commands[one.name]) or 0.0}) for one in found
+        )
+
+    def _choose(self, after: Sequence[Step]) -> Choice:
+        run = self._run
+        limit, sent = run.config.limits.requests, sum(len(block.rows) for block in run.outcome.blocks)
+        each = max((len(block.rows) for block in run.outcome.blocks), default=0)
+        coming = sum(step.kind is Kind.MEASURE for step in after)
+        choice = next_candidate(
+            self._timed(), self._observations(), self._rules(), time_left_s=self._left(after), given_up=self._failed()
+        )
+        if choice.next is not None and sent + (1 + coming) * each > limit:
+            return choice.model_copy(update={"next": None, "why": f"limits.requests ({limit}) would be reached"})
+        self._complete = choice.next is None and not choice.why.startswith("the time is up")
+        return choice
+
+    def _left(self, after: Sequence[Step]) -> float | None:
+        """Return the seconds that may still be spent on settings; None for no bound."""
+        run = self._run
+        kept = run.pace.keep_back([one for one in after if one.arm not in run.may_fail], running=run.observed.running)
+        away = run.downtime.deadline - time.monotonic() if self._away else run.downtime.left_s
+        left = away - kept
+        if self._search.minutes is not None:
+            left = min(left, 60 * self._search.minutes - (time.monotonic() - self._began))
+        return None if left == float("inf") else left
+
+    def _timed(self) -> tuple[Candidate, ...]:
+        """Return the settings with the seconds that a start will take, as far as is known by now."""
+        typical = self._run.pace.longest(Kind.START)
+        known = max([typical, *(one.reload_s for one in self.settings)])
+        return tuple(one.model_copy(update={"reload_s": one.reload_s or known}) for one in self.settings)
+
+    def _rules(self) -> Rules:
+        run, search = self._run, self._search
+        baseline, variant = self._priors()
+        return Rules(
+            loads=self._loads(),
+            together=search.together,
+            min_gain=search.min_gain,
+            min_chance=search.min_chance,
+            margin=run.config.verdict.margin,
+            measure_s=run.pace.longest(Kind.MEASURE) + run.pace.longest(Kind.STOP),
+            start_sd=variant,
+            baseline_sd=baseline,
+        )
+
+    def _priors(self) -> tuple[float, float]:
+        blocks = [block for block in self._run.outcome.blocks if block.arm == BASELINE]
+        device = facts_of(blocks).device or self._run.arms[0].device
+        return self._run.config.verdict.restart_priors(device)
+
+    def _loads(self) -> tuple[int, ...]:
+        return tuple(sorted({one.load.concurrency for one in self._run.sweep if isinstance(one.load, Closed)}))
+
+    def _observations(self) -> tuple[Observation, ...]:
+        return tuple(
+            Observation(candidate=one.name, measured=one.measured)
+            for one in self.tried
+            if one.failed is None and one.measured
+        )
+
+    def _failed(self) -> Mapping[str, str]:
+        return {one.name: one.failed for one in self.tried if one.failed is not None}
+
+    # ------------------------------------------------------------------ one setting
+
+    def watch(self, arm: str) -> Callable[[int, int], bool] | None:
+        """Return what tells behind each part whether a setting is measured on; None for what is no setting."""
+        return partial(self.go_on, arm) if arm in self._run.config.searched else None
+
+    def go_on(self, arm: str, part: int, parts: int) -> bool:
+        """Whether a setting is measured on: false where it cannot beat the best known any more.
+
+        Args:
+            arm: its name.
+            part: how many parts were measured.
+            parts: how many there are.
+        """
+        self._parts[arm] = part
+        if part == parts:
+            return True
+        measured = {one.candidate: one.measured for one in self._observations()}
+        best = best_known(measured, self._loads(), self._priors()[0])
+        if cannot_beat(self._speeds(arm), best, look=part, looks=parts):
+            self._run.progress.line(f"{arm} is left behind part {part} of {parts}: it cannot beat the best any more")
+            return False
+        return True
+
+    def _speeds(self, arm: str) -> dict[int, LogSpeed]:
+        run = self._run
+        info = next(one for one in run.arms if one.name == arm)
+        found = compare_arm(run.outcome.blocks, info, run.config, variants=1, look=1, looks=1)
+        return speeds(found, run.sweep, priors=self._priors())
+
+    def _tried(self, choice: Choice) -> Tried:
+        one = next(each for each in self.settings if each.name == choice.next)
+        return Tried(
+            name=one.name,
+            why=choice.why,
+            expected_gain=choice.expected_gain,
+            chance=choice.chance,
+            predicted=one.predicted,
+            of_parts=max(self._run.parts),
+        )
+
+    def _learn(self, arm: str, seconds: float) -> None:
+        told: dict[str, object] = {"seconds": round(seconds, 3), "parts": self._parts.get(arm, 0)}
+        why = self._run.failures.get(arm)
+        if why is None:
+            measured = self._speeds(arm)
+            why = None if measured else "no prompt was answered by both it and the baseline"
+            told["measured"] = measured
+        self._run.outcome.complete = len(self._run.outcome.blocks)
+        self.tried[-1] = self.tried[-1].model_copy(update={**told, "failed": why})
+        self._run.journal.append("note", "search", tried=self.tried[-1].model_dump(mode="json"))
+
+    def record(self) -> SearchRecord:
+        """Return what the search has done so far."""
+        if not self.settings:
+            names = sorted(self._run.config.searched)
+            why = "the trial ended before the search began"
+            return SearchRecord(
+                candidates=len(names), ended=why, not_tried=tuple(NotTried(name=one, why=why) for one in names)
+            )
+        cut = [one for one in self.tried if one.seconds is None]
+        self.tried = [one for one in self.tried if one.seconds is not None]
+        left = not_tried(self._timed(), self._observations(), self._rules(), given_up=self._failed())
+        failed = self._failed()
+        why = "it was interrupted" if cut else "the trial ended before it"
+        unmeasured = {one.name: "it was being measured when the trial ended" for one in cut}
+        return SearchRecord(
+            candidates=len(self.settings),
+            together=self._search.together,
+            loads=self._loads(),
+            ended=self.ended or why,
+            complete=self._complete,
+            tried=tuple(self.tried),
+            not_tried=tuple(
+                one.model_copy(update={"why": unmeasured.get(one.name, one.why)})
+                for one in left
+                if one.name not in failed
+            ),
+            unpredicted=self._unpredicted,
+        )
