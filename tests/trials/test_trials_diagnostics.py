@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from tests.helpers import free_port, run_cli
 from tests.trials.conftest import Case
 
+from draftworth.errors import RefusedError
 from draftworth.trials.config import ArmConfig, SystemdTrial, TrialConfig
 from draftworth.trials.diagnostics import expand, is_diagnostic
 from draftworth.trials.judge import ArmInfo, candidates_of
+from draftworth.trials.null_draft import refuse_padded
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4}
 ARM = ArmConfig(name="ngram", speculative_config=NGRAM)
@@ -131,7 +133,7 @@ def test_the_file_that_names_none_is_refused_with_its_line(tmp_path: Any) -> Non
     assert "endpoints are not started by Draftworth" in told.err
 
 
-def test_the_plan_starts_each_once_behind_the_variants(tmp_path: Any) -> None:
+def test_the_plan_starts_each_once_behind_the_first_round(tmp_path: Any) -> None:
     file = tmp_path / "draftworth.toml"
     file.write_text(
         f"[service]\ncommand = {json.dumps([sys.executable, '-m', 'http.server', '{speculative_args}'])}\n"
@@ -143,7 +145,8 @@ def test_the_plan_starts_each_once_behind_the_variants(tmp_path: Any) -> None:
     assert told.code == 0, told.err
     steps = [one["id"].partition("-")[2] for one in json.loads(told.out)["steps"]]
     starts = [one.removeprefix("start-") for one in steps if one.startswith("start-")]
-    assert starts == ["baseline", "ngram", "null-draft", "synthetic-2", "baseline", "ngram", "baseline"]
+    # Behind the baseline that closes the round: nothing but variants lies between two baselines.
+    assert starts == ["baseline", "ngram", "baseline", "null-draft", "synthetic-2", "ngram", "baseline"]
 
 
 def test_a_profile_is_a_start_of_its_own_and_no_arm(case: Case) -> None:
@@ -186,3 +189,46 @@ def test_one_that_does_not_start_is_given_up_and_the_verdict_stands(
     assert [one["arm"] for one in failed] == ["profile-baseline", "profile-ngram-5"]
     assert "unrecognized arguments: --no-such-flag" in failed[0]["message"], "the server's own last line"
     case.nothing_left()
+
+
+def test_they_have_the_flags_and_variables_of_the_arm_whose_mode_they_measure() -> None:
+    arm = {
+        "name": "eager",
+        "speculative_config": NGRAM,
+        "args": ["--enforce-eager"],
+        "env": {"VLLM_USE_V2_MODEL_RUNNER": "0"},
+    }
+    found = config("null-draft", "synthetic:2", "sync", arms=(arm,)).diagnostic_arms
+    told = {one.name: (one.args, one.env) for one in found}
+    assert told["null-draft"] == told["synthetic-2"] == (("--enforce-eager",), {"VLLM_USE_V2_MODEL_RUNNER": "0"})
+    assert told["sync"] == (("--no-async-scheduling",), {}), "it is the baseline with another scheduling"
+
+
+@pytest.mark.parametrize("method", ["eagle3", "mtp", "deepseek_mtp", "ngram_gpu", "draft_model"])
+def test_scheduling_alone_is_no_arm_where_a_method_keeps_it(method: str) -> None:
+    arm = {"name": "a", "speculative_config": {"method": method, "num_speculative_tokens": 3}}
+    with pytest.raises(ValueError, match=f"{method} keeps asynchronous scheduling"):
+        config("sync", arms=(arm,))
+    assert config("sync", arms=(arm, {"name": "ngram", "speculative_config": NGRAM})).diagnostic_arms
+
+
+@pytest.mark.parametrize(
+    ("version", "device", "env", "refused"),
+    [
+        ("0.32.0", None, {}, True),
+        ("0.32.0", "cpu", {}, False),  # no Triton there, so the V1 runner
+        ("0.25.0", None, {}, False),  # its V2 runner has no n-gram drafting
+        ("0.32.0", None, {"VLLM_USE_V2_MODEL_RUNNER": "0"}, False),
+        (None, None, {}, False),
+    ],
+)
+def test_a_null_draft_is_refused_where_every_step_drafts(
+    monkeypatch: pytest.MonkeyPatch, *, version: str | None, device: str | None, env: dict[str, str], refused: bool
+) -> None:
+    monkeypatch.setattr("draftworth.trials.null_draft.device_here", lambda: device)
+    asked = config("null-draft", arms=({"name": "ngram", "speculative_config": NGRAM, "env": env},))
+    if not refused:
+        refuse_padded(asked, ["vllm", "serve", "m"], version)
+        return
+    with pytest.raises(RefusedError, match="drafts in every step"):
+        refuse_padded(asked, ["vllm", "serve", "m"], version)

@@ -239,7 +239,12 @@ class TrialConfig(CommonConfig):
     def diagnostic_arms(self) -> tuple[ArmConfig, ...]:
         """The arms of `verdict.diagnostics`."""
         found = expand(self.verdict.diagnostics, self.arms, self.service.engine)
-        arms = tuple(ArmConfig(name=name, speculative_config=config) for name, config in found)
+        # With flags and variables of the arm whose mode they measure: eager, or on another runner, it is another mode.
+        like = next((arm for arm in self.arms if arm.speculative_config), self.baseline)
+        arms = tuple(
+            ArmConfig(name=name, speculative_config=config, args=like.args, env=like.env, check=like.check)
+            for name, config in found
+        )
         if SYNC not in self.verdict.diagnostics:
             return arms
         return (ArmConfig(name=SYNC, args=(*self.baseline.args, *SYNC_ARGS), env=self.baseline.env), *arms)

@@ -19,6 +19,8 @@ LOOKUP = 60
 """Tokens the null draft's lookup has to match: in real text next to none does."""
 _LONG_LOOKUP = 30
 _HOST = frozenset({"ngram", "suffix"})
+_ASYNC = frozenset({"ngram_gpu", "draft_model", "dspark", "dflash"})
+"""Of vLLM's methods, beside EAGLE and MTP: those that keep asynchronous scheduling (`config/vllm.py` of 0.32)."""
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -63,6 +65,8 @@ def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[t
     Raises:
         ValueError: no arm speculates, the arm has no null draft, a length cannot be reached, or the engine has neither.
     """
+    if SYNC in words:
+        _check_sync(arms, engine)
     words = [word for word in words if word not in {PROBE, PROFILE, SYNC}]
     if not words:
         return []
@@ -89,6 +93,14 @@ def expand(words: Sequence[str], arms: Sequence[Planned], engine: str) -> list[t
                 )
             found.append((f"{SYNTHETIC}-{length:g}", _synthetic(like, method, length)))
     return found
+
+
+def _check_sync(arms: Sequence[Planned], engine: str) -> None:
+    """Refuse an arm of scheduling alone where no variant's scheduling changes."""
+    methods = [str(arm.speculative_config.get("method") or "draft_model") for arm in arms if arm.speculative_config]
+    kept = [one for one in methods if one in _ASYNC or one.startswith("eagle") or one.endswith("mtp")]
+    if engine == "vllm" and methods and len(kept) == len(methods):
+        raise ValueError(f'diagnostics: "{SYNC}" has nothing to tell: {kept[0]} keeps asynchronous scheduling')
 
 
 def is_diagnostic(

@@ -17,6 +17,7 @@ from draftworth.services import service_for
 from draftworth.trials.ask import access_of
 from draftworth.trials.heads import check_heads
 from draftworth.trials.load import load_process
+from draftworth.trials.null_draft import refuse_padded
 from draftworth.trials.plan import plan
 from draftworth.trials.steps import Plan
 
@@ -84,6 +85,7 @@ def prepare_loaded(config: "TrialConfig") -> Prepared:
         check_served(config, access, prompts)
     version = engine.version_of(command, config.service.env)
     drafts = check_heads(config, engine, command, model_path, version)
+    refuse_padded(config, command, version)
     made = plan(config, observed, engine, version=version, prompts=requests_in(prompts))
     notes = doubts(config, engine, plain, version)
     made = replace(made, notes=(*made.notes, *notes, *drafts))

@@ -15,6 +15,7 @@ from draftworth.services.systemd.adoption import adopted_trial
 from draftworth.services.systemd.service import SystemdService
 from draftworth.trials.ask import access_of
 from draftworth.trials.heads import check_heads
+from draftworth.trials.null_draft import refuse_padded
 from draftworth.trials.plan import plan
 from draftworth.trials.prepare import Prepared, check_host, check_key, check_model, check_served, doubts
 from draftworth.trials.steps import Plan
@@ -59,6 +60,7 @@ def prepare_unit(config: "SystemdTrial") -> Prepared:
     observed = observed.model_copy(update={"unit": found.model_copy(update={"model": name})})
     version = engine.version_of(observed.command, {})
     drafts = check_heads(config, engine, seen, model_path, version)
+    refuse_padded(config, seen, version)
     made = _planned(config, observed, engine, version=version, prompts=requests_in(prompts))
     notes = doubts(config, engine, seen, version)
     made = replace(made, notes=(*made.notes, *notes, *drafts))
