@@ -179,6 +179,23 @@ def test_again_starts_anew(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("unprobed")
+def test_a_drafter_that_learns_is_sent_each_prompt_once(case: Case) -> None:
+    suffix = {"method": "suffix", "num_speculative_tokens": 3}
+    work = f"concurrency = [1, 4]\nrepeats = 2\n{TIGHT}\n[search]\n{ALL}"
+    case.write(
+        {**SCRIPT, "by_k": SPEEDS}, arms=[("suffix", suffix)], arm_lines="check = false\n", prompts=8, extra=work
+    )
+    record = find(case).json
+    rows = pq.read_table(case.trials()[0] / "requests.parquet").to_pylist()
+    sent = [(row["prompt_id"], row["point"]) for row in rows if row["arm"] == "suffix"]
+    assert len(sent) == len({prompt for prompt, _ in sent}) == 16
+    assert {point for _, point in sent} == {"1 at a time", "4 at a time"}
+    assert len([row for row in rows if row["arm"] == "baseline"]) == 2 * 16 * 2 * 2
+    assert not [one for one in record["findings"] if one["code"] == "drafts_remembered"]
+    assert record["verdict"] == "faster"
+
+
+@pytest.mark.usefixtures("unprobed")
 def test_it_ends_before_it_sends_too_many_requests(case: Case) -> None:
     limits = "start_timeout_s = 20\nstop_timeout_s = 2\nrequests = 12\n"
     record = find(searching(case, [1, 3, 5], limits=limits, search="min_gain = 0.0\nmin_chance = 0.0\n")).json

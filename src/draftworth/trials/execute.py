@@ -33,6 +33,7 @@ from draftworth.trials.measure import measure_block, parts_of
 from draftworth.trials.only_measuring import probe, profile, take
 from draftworth.trials.pace import Pace
 from draftworth.trials.remarks import ArmInfo
+from draftworth.trials.remembered import learns
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.route import route
 from draftworth.trials.score_step import score
@@ -248,6 +249,7 @@ class Execution:
                     on_count=self.count,
                     blocks=self.outcome.blocks,
                     check=block.start == 1,
+                    once=self._once(step.arm),
                     parts=self.parts,
                     go_on=self.searching.watch(step.arm) if self.searching is not None else None,
                 )
@@ -260,6 +262,13 @@ class Execution:
                 self.outcome.findings.append(repeated_passages())
             server.follower.read()
             block.facts = server.follower.reader.facts()
+
+    def _once(self, arm: str) -> bool:
+        """Whether each prompt is sent once only to an arm's server: its drafter learns from every answer."""
+        asked = next((one for one in self.config.variants if one.name == arm), None)
+        if asked is None or len(self.prompts) < len(self.sweep):
+            return False
+        return learns(asked.speculative_config, asked.args, self.config.service.engine) is not None
 
     def target_of(self, server: Server) -> Target:
         """Return how a server is asked."""

@@ -44,6 +44,7 @@ def measure_block(
     on_count: OnCount,
     blocks: Sequence[Block],
     check: bool = True,
+    once: bool = False,
     parts: Sequence[int] = (),
     go_on: Callable[[int, int], bool] | None = None,
 ) -> None:
@@ -62,6 +63,7 @@ def measure_block(
         on_count: takes requests done, requests in all and a note.
         blocks: the trial's so far, `block` among them: what it is compared with while it goes.
         check: whether greedy outputs are needed for the output check.
+        once: whether each prompt is sent once only, at one of the points, since the drafter learns from every answer.
         parts: in how many parts each point is measured, in turns; each in one piece where it is empty.
         go_on: asked behind each turn, with its number and how many there are: false leaves out what is left.
 
@@ -72,6 +74,7 @@ def measure_block(
     from draftworth.bench import run  # noqa: PLC0415 - lazy: the load generator
 
     work = config.workload
+    asked, repeats = (each_once(prompts, sweep), 1) if once else (prompts, work.repeats)
     engine.version = block.facts.version or engine.version
     began = time.monotonic()
 
@@ -84,13 +87,13 @@ def measure_block(
         target=target,
         engine=engine,
         sampling=Sampling(temperature=work.temperature, seed=work.seed, ignore_eos=work.ignore_eos),
-        repeats=work.repeats,
+        repeats=repeats,
         retries=work.retries,
         answers=answers,
         keep=lambda when, snapshot: _keep(folder, block, when, snapshot.model_dump(mode="json")),
         facts_version=block.facts.version,
     )
-    todo = sum(requests_in(prompts(point)) for point in sweep) * work.repeats
+    todo = sum(requests_in(asked(point)) for point in sweep) * repeats
     pulse = Pulse(on_count, todo, ArmNotes(blocks, block.arm))
     if work.warmup and not block.warm:
         on_count(0, todo, f"warming up with {work.warmup} requests")
@@ -106,7 +109,7 @@ def measure_block(
             window = Window(arm=block.arm, point=point)
             block.windows.append(window)
             # Evenly over the list, so that each part has prompts of all categories.
-            some = prompts(point)[number::of]
+            some = asked(point)[number::of]
             send(job, some, window, block=block.number, start=block.start, run=running, on_row=pulse.row)
             pulse.tell()
             close(job, window, opening)
@@ -141,6 +144,13 @@ def measure_block(
         )
     block.seconds += time.monotonic() - began
     refuse_failed(block.arm, block.rows, config.limits.failed_share)
+
+
+def each_once(
+    prompts: Callable[[Point], Sequence[Prompt]], sweep: Sequence[Point]
+) -> Callable[[Point], Sequence[Prompt]]:
+    """Return what gives each point its share of the prompts, so that a server answers each of them once."""
+    return lambda point: prompts(point)[sweep.index(point) :: len(sweep)]
 
 
 def parts_of(requests: int, sweep: Sequence["Point"], looks: int) -> tuple[int, ...]:

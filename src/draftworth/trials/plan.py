@@ -100,8 +100,8 @@ def _notes(config: TrialConfig, observed: "Observed", version: str | None, engin
         )
     again = config.workload.repeats > 1 or len(sweep_of(config.workload)) > 1
     notes += [
-        f"{arm.name}: {what} learns from every answer, and a start is sent each prompt again (repeats, further loads): "
-        "gains there will be no verdict; give it a trial of one load with workload.repeats = 1"
+        f"{arm.name}: {what} learns from every answer, so its server is sent each prompt once, at one load, and "
+        "compared over those; more prompts make up for it"
         for arm in (config.variants if again else ())
         if (what := learns(arm.speculative_config, arm.args, engine.name))
     ]
