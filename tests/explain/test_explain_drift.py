@@ -10,9 +10,11 @@ from tests.explain.test_explain_inputs import ARMS
 from tests.explain.test_explain_trial import costs
 from tests.predict.simulated_trial import simulated
 
-from draftworth.explain.base import Account
-from draftworth.explain.drift import drift_of
+from draftworth.explain.base import Account, Part
+from draftworth.explain.drift import Drift, drift_of
 from draftworth.explain.whole import explain_trial
+from draftworth.explain.words import main_cause
+from draftworth.predict.base import Range
 from draftworth.trials.record import read
 
 ARM = "ngram-3"
@@ -86,3 +88,17 @@ def test_drift_counts_beyond_its_interval_or_a_few_percent(
     found = drift_of(record, ARM)
     assert (None if found is None else found.ratio.value) == ratio
     assert drift_of(record, "null-draft") == found, "the baseline is the same"
+
+
+def test_a_drift_below_a_percent_is_in_the_intervals_and_not_worth_a_word(made: Path, tmp_path: Path) -> None:
+    found = drifted(made, tmp_path / "a", {"estimate": 0.997, "low": 0.996, "high": 0.998})
+    assert found.drift_ms == pytest.approx(2 * found.baseline_ms * 0.003 / 1.997)
+    assert "times as long" not in found.main_cause
+    assert "drift" not in found.main_cause
+
+
+def test_where_it_can_be_all_of_a_tiny_difference_it_is_named_however_small() -> None:
+    drift = Drift(Range(value=0.997, low=0.996, high=0.998))
+    rest = Part(cause="rest", ms=Range(value=0.01, low=-0.1, high=0.1))
+    words = main_cause("ngram-3", 1, 10.0, Range(value=0.01, low=-0.1, high=0.1), [rest], drift=drift)
+    assert "No cause can be named: the baseline took 0.997 times as long" in words

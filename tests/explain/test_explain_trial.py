@@ -114,7 +114,7 @@ def test_the_cause_is_a_sentence(trial: Path) -> None:
 
 def test_a_cause_is_never_told_of_another_arm_than_the_verdict_is_about(trial: Path) -> None:
     found = explain_trial(trial, costs())
-    assert summary(found.accounts, "ngram-3").startswith("ngram-3 is")
+    assert summary(found.accounts, "ngram-3").startswith("ngram-3 takes")
     assert summary(found.accounts, "suffix") == ""
     # Of an earlier version's record, whose best only measures: the candidate that lost least.
     least = min((one for one in found.accounts if not one.diagnostic), key=lambda one: one.arm_ms / one.baseline_ms)

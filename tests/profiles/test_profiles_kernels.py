@@ -49,11 +49,50 @@ def test_every_entry_has_a_source_and_an_example_of_its_class(kind: Kind, entry:
         ("_fwd_grouped_kernel_stage1", "attention"),
         ("void moe_finalize_all_reduce_kernel<__nv_bfloat16, 8>(int)", "all-reduce"),
         ("Memset (Device)", "copies"),
+        # Inductor names its kernels after what was fused, the collective behind which they run too
+        ("triton_red_fused__to_copy_add_all_reduce_mean_mul_pow_rsqrt_0", "other"),
+        ("triton_poi_fused_all_gather_into_tensor_cat_1", "other"),
+        ("triton_red_fused_all_reduce_argmax_2", "sampling"),
+        ("triton_tem_fused_all_reduce_mm_3", "matrix work"),
+        # ROCm
+        ("Cijk_Ailk_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x16x512_MI16x16x1", "matrix work"),
+        ("Custom_Cijk_Alik_Bljk_BBS_BH_MT256x256x64_MI16x16x1_gfx950", "matrix work"),
+        ("void ck_tile::kentry<256, 1, ck_tile::FusedMoeGemmKernel<int> >(int)", "experts"),
+        ("void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<int> >(int)", "attention"),
+        ("kn_entry_2c_sbhd_cached_indirect_inplace", "other"),
+        ("void aiter::kn_entry_1c_sbhd_uncached<aiter::OpUncachedFwd>(float*)", "other"),
+        ("_ZN5aiter28pa_bf16_pertokenFp8_gqa10_2tg_4wE", "attention"),
+        ("_ZN5aiter37bf16gemm_fp32bf16_tn_96x64_pf3_splitkE", "matrix work"),
+        ("_ZN5aiter39fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tgE", "experts"),
+        ("void vllm::paged_attention_ll4mi_QKV_mfma16_kernel<__hip_bfloat16>(int)", "attention"),
+        ("void wvSplitK_hf_sml_<__hip_bfloat16, 64, 2>(int)", "matrix work"),
+        ("__amd_rocclr_copyBuffer", "copies"),
+        ("__amd_rocclr_fillBufferAligned", "copies"),
+        ("CopyDeviceToHost", "copies"),
+        ("void vllm::persistent_topk_kernel<2048>(float const*)", "attention"),
+        ("void rocprim::ROCPRIM_400400_NS::detail::trampoline_kernel<int>(int)", "other"),
+        ("void (anonymous namespace)::cunn_SpatialSoftMaxForward<float, float, float, int>(float*)", "other"),
+        ("_remove_padding_kernel", "other"),
         ("who_knows", "not recognised"),
     ],
 )
 def test_names_of_engines_and_libraries(name: str, its: str) -> None:
     assert TABLE.classify(name) == its
+
+
+@pytest.mark.parametrize(
+    ("name", "its"),
+    [
+        ("cpp_fused_all_reduce_0", "other"),
+        ("cpp_fused_argmax_all_gather_1", "sampling"),
+        ("c10d::allreduce_", "all-reduce"),
+        ("_C::shm_allreduce", "all-reduce"),
+        ("_c10d_functional::all_gather_into_tensor", "other collectives"),
+        ("## Call CompiledFxGraph abc ##", "other"),
+    ],
+)
+def test_names_of_operations_of_a_cpu(name: str, its: str) -> None:
+    assert TABLE.classify(name, "op") == its
 
 
 @pytest.mark.parametrize(

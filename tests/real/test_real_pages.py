@@ -1,21 +1,23 @@
 """The pages in a real Chromium: nothing overlaps, nothing is cut, no plot is empty, nothing is said on the console."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.real.browser import Browser, Tab
 from tests.reports.reports_records import HOSTILE
-from tests.reports.reports_trials import explained, folder_of, record
+from tests.reports.reports_trials import around, explained, folder_of, record
 
+from draftworth.explain.base import EvenCurve, EvenPoint, Explained
 from draftworth.reports.compare import compared
 from draftworth.reports.compare import page as compare_page
 from draftworth.reports.trial_page import trial_page
-from draftworth.trials.record import read
+from draftworth.trials.record import TrialRecord, read
 from draftworth.verdicts.base import Verdict
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data"
@@ -172,6 +174,51 @@ def stored(name: str) -> Any:
     return make
 
 
+def profiled(folder: Path) -> str:
+    """Profiles of a baseline and two arms, one of them of a few steps, and one that cannot be read."""
+    from tests.profiles.profiles_traces import DATA as TRACES  # noqa: PLC0415 - of this page alone
+
+    names = ("ngram-5", "eagle3", "ngram-2")
+    kept = folder_of(folder, names) / "profiles"
+    kept.mkdir()
+    for arm, profile in (("baseline", "baseline-8"), ("ngram-5", "synthetic-8")):
+        shutil.copy(DATA / "h200_profile" / f"read-{profile}.json", kept / f"profile-{arm}.json")
+    for arm, text in (("eagle3", None), ("ngram-2", b"\x1f\x8b")):
+        traces = kept / f"profile-{arm}"
+        traces.mkdir()
+        trace = traces / "rank0.1.pt.trace.json.gz"
+        trace.write_bytes((TRACES / "vllm_h200_moe_null-draft.pt.trace.json.gz").read_bytes() if text is None else text)
+        (kept / f"profile-{arm}.taken.json").write_text('{"tokens": 3}')
+    page = trial_page(folder, record(names), explained(names))
+    assert page.count('id="profiles"') == 1
+    assert "profile-ngram-2: no profile" in page
+    return page
+
+
+def paying(folder: Path) -> str:
+    """Arms of synthetic acceptance at several loads, with a break-even and without."""
+
+    def point(length: float, times: float) -> EvenPoint:
+        return EvenPoint(arm=f"synthetic-5-{length}", length=length, speed_up=around(times, 0.05))
+
+    crossing = EvenCurve(
+        concurrency=1, k=5, points=(point(1.5, 0.9), point(4.1, 1.6)), length=1.87, low=1.6, high=2.2, text="It pays."
+    )
+    open_ = crossing.model_copy(update={"concurrency": 4, "high": None})
+    alone = EvenCurve(concurrency=64, k=1, points=(point(1.93, 0.4),), length=None, text="It does not pay. " * 6)
+    account = explained().model_copy(update={"even_curves": (crossing, open_, alone)})
+    return trial_page(folder_of(folder), record(), account)
+
+
+def long_names(folder: Path) -> str:
+    """Arms named as a search names them: alike but for their ends."""
+    names = ("draft_model-k3-SmolLM2-135M-Instruct", "draft_model-k3-cut", "medusa-k3")
+    arms = dict(zip(("ngram-5", "eagle3", "ngram-2"), names, strict=True))
+    text = folder_of(folder), record().model_dump_json(), explained().model_dump_json()
+    told, account = (reduce(lambda one, arm: one.replace(*arm), arms.items(), each) for each in text[1:])
+    return trial_page(text[0], TrialRecord.model_validate_json(told), Explained.model_validate_json(account))
+
+
 def several(_: Path) -> str:
     names = ("demo_trial", "h200_moe_trial", "prediction/h200-smollm2-a/all-1", "prediction/h200-smollm2-a/all-8")
     trials = [(read(DATA / name), None) for name in names]
@@ -188,6 +235,9 @@ PAGES = {
     "eight-arms": stored("prediction/h200-smollm2-a/all-8"),
     "thirteen-categories": stored("prediction/cpu-smollm2-a/all-4"),
     "several": several,
+    "profiled": profiled,
+    "paying": paying,
+    "long-names": long_names,
 }
 
 

@@ -6,10 +6,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.reports.reports_records import trial
+from tests.reports.reports_trials import explained, record
 
 from draftworth.cli.show import show_lines, verdict_lines
 from draftworth.findings import Code, find
-from draftworth.reports.markdown import report
+from draftworth.reports.markdown import report, write_report
 from draftworth.reports.plots import TRIAL_PLOT, has_trial_plot, trial_plot
 from draftworth.trials.record import read
 
@@ -171,3 +172,26 @@ def test_an_arm_that_was_not_measured_at_two_loads_leaves_no_broken_image() -> N
     ended = record.model_copy(update={"arms": (first, second.model_copy(update={"points": ()}))})
     assert TRIAL_PLOT not in report(ended)
     assert trial_plot(ended) is None
+
+
+def test_the_report_tells_cause_and_next_step_where_there_is_an_account(tmp_path: Path) -> None:
+    """For a pull request: the page's answer in Markdown, its parts as a table, and no tags."""
+    found = record(("ngram-5",))
+    path = write_report(tmp_path, found, explained(("ngram-5",)))
+    text = path.read_text(encoding="utf-8")
+    assert path.name == "report.md"
+    assert text.index("## Why") < text.index("## Next") < text.index("## ngram-5 against the baseline")
+    why = text[text.index("## Why") : text.index("## Next")]
+    assert why.splitlines()[2].startswith("ngram-5 pays 6.00 ms for the engine's mode at 1 at a time.")
+    rows = table(why, "| ms a token, 1 at a time |")
+    assert ["engine mode", "+6.00", "+5.50 to +6.50"] in rows
+    assert rows[-1] == ["ngram-5", "28.00", ""]
+    step = text[text.index("## Next") : text.index("## ngram-5 against")]
+    assert "`--speculative-config '{}'`" in step
+    assert not re.search(r"</?[a-z]", step)
+
+
+def test_without_an_account_the_report_says_how_it_is_made() -> None:
+    found = record(("ngram-5",))
+    assert f"draftworth explain {found.id} accounts for the milliseconds" in report(found, answer=True)
+    assert "## Why" not in report(found)

@@ -120,7 +120,7 @@ def test_a_setting_is_proposed_only_where_it_beats_what_was_measured(
     words = plain(next_step(Subject(judged_as(verdict, ratio), accounted(ratio, setting(predicted)))))
     assert words.startswith(("Try another setting", "Another setting may pay")) is proposed
     if proposed:
-        assert f"more than the {1 / ratio:.2f} that ngram-5 was measured at" in words
+        assert f"more than the {1 / ratio:.2f} times as fast that ngram-5 was measured at" in words
 
 
 def test_a_setting_whose_interval_reaches_what_was_measured_may_pay() -> None:
@@ -162,7 +162,7 @@ def test_the_cause_is_at_a_load_at_which_the_arm_did_what_the_verdict_says() -> 
     assert best_account(found) == slower
     assert cause_of(found) == (
         "ngram-5 pays 6.00 ms for the engine's mode at 1 at a time. That is at 1 at a time; the verdict is over all "
-        "loads. But it is 40% faster at 16 at a time."
+        "loads. But it takes 40% less time a token at 16 at a time."
     )
     found = Subject(judged_as(Verdict.FASTER, 0.9), Explained(trial="t", accounts=(slower, faster)))
     assert best_account(found) == faster

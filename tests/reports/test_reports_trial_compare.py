@@ -8,13 +8,16 @@ from unittest import mock
 
 import pytest
 from tests.helpers import Result, run_cli
-from tests.reports.reports_trials import explained, folder_of, record
+from tests.reports.reports_trials import account, around, comparison, explained, folder_of, record
 
 from draftworth import cli
-from draftworth.explain.base import Inputs
+from draftworth.explain.base import Explained, Inputs
 from draftworth.reports.compare import compared, lines, page
+from draftworth.reports.trial.base import Subject
+from draftworth.reports.trial.head import cause_of
 from draftworth.reports.trial.named import told_model
 from draftworth.trials.record import TrialRecord, write
+from draftworth.verdicts.base import Verdict
 
 VERB = {"report": ("draftworth.cli.report:app", "A trial as a page that stands on its own; several side by side.")}
 
@@ -30,6 +33,20 @@ def named(id_: str, model: str = "llama", engine: str = "vllm", **other: Any) ->
 def run(*words: object, home: Path | None = None) -> Result:
     with mock.patch.dict(cli._VERBS, VERB):
         return run_cli("report", *words, env={"DRAFTWORTH_HOME": str(home)} if home else None)
+
+
+def test_a_cause_is_at_a_load_at_which_the_arm_did_what_its_verdict_says() -> None:
+    """ngram-5 is faster over all loads, and slower where it differs most: the cause is not of that load alone."""
+    found = comparison("ngram-5", 0.93, Verdict.FASTER)
+    trial = record(("ngram-5",), comparisons=(found,), comparison=found, verdict=Verdict.FASTER, best="ngram-5")
+    faster, slower = (
+        one.model_copy(update={"difference": around(value, 0.5), "main_cause": f"At {one.concurrency}"})
+        for one, value in ((account("ngram-5", 0.85, 1), -3.0), (account("ngram-5", 1.2, 16), 4.0))
+    )
+    told = Explained(trial=trial.id, accounts=(slower, faster))
+    (group,) = compared([(trial, told)]).groups
+    assert group.arms[0].cause == "At 1. But it takes 20% more time a token at 16 at a time."
+    assert cause_of(Subject(trial, told)).startswith("At 1. ")
 
 
 def stored(home: Path, id_: str, **other: Any) -> Path:

@@ -16,7 +16,7 @@ from draftworth.engines.base import AcceptanceCounts
 from draftworth.explain.base import CAUSES, BreakEven
 from draftworth.reports.page import Table
 from draftworth.reports.trial import waterfall
-from draftworth.reports.trial.acceptance import acceptance_panels, even_share
+from draftworth.reports.trial.acceptance import _pays, acceptance_panels, even_of, even_share
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.costs import costs_html
 from draftworth.reports.trial.drift import drift_html
@@ -157,6 +157,18 @@ def test_counts_that_an_engine_does_not_give_are_said_and_not_drawn() -> None:
     assert len(drawn) == 1
     assert "<svg" not in drawn[0]
     assert "this release exports no positions" in drawn[0]
+
+
+@pytest.mark.parametrize(
+    ("reached", "low", "high", "pays"),
+    [(1.97, 1.5, 2.9, None), (1.97, 2.0, 2.4, False), (2.6, 2.0, 2.4, True), (1.97, None, None, False)],
+)
+def test_a_dot_says_nothing_where_the_break_evens_interval_holds_it(
+    reached: float, low: float | None, high: float | None, *, pays: bool | None
+) -> None:
+    found = BreakEven(length=2.2, low=low, high=high, measured_length=reached, longest=6)
+    assert _pays(found) is pays
+    assert even_of(found) == ("2.20" if low is None else f"2.20 ({low:.2f} to {high:.2f})")
 
 
 def test_a_break_even_beyond_every_acceptance_is_said() -> None:

@@ -49,6 +49,10 @@ _VERBS = {
     "explain": ("draftworth.cli.explain:explain", "Where the milliseconds between the arms of a trial went."),
     "profile": ("draftworth.cli.profile:app", "Decode time by class, out of a profiler's trace; two compared."),
     "report": ("draftworth.cli.report:app", "A trial as a page that stands on its own; several side by side."),
+    "train": (
+        "draftworth.cli.train:app",
+        "An EAGLE-3 head from your own traffic: plan, data, states, vocab, fit, eval, export.",
+    ),
     "host": ("draftworth.cli.host:app", "Machines that trials are driven on over SSH: check, install."),
     "service": ("draftworth.cli.service:app", "A good systemd unit for an engine's command."),
     "trial": ("draftworth.cli.trial:app", "Trials on a service: plan, run, attach, show, restore, adopt, …"),

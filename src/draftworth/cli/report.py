@@ -35,6 +35,7 @@ def report(
     One HTML file that needs nothing else. It takes `explained.json` of the trial where `draftworth explain` has written
     one, and says so where there is none. A trial that failed half-way has a page of what it left.
     """
+    from draftworth.reports.markdown import write_report  # noqa: PLC0415 - lazy
     from draftworth.reports.trial.accounts import account_of  # noqa: PLC0415 - lazy
     from draftworth.reports.trial.gather import gather  # noqa: PLC0415 - lazy
     from draftworth.reports.trial_page import HTML, page_of, write_page  # noqa: PLC0415 - lazy
@@ -48,6 +49,8 @@ def report(
     if wrong:
         subject = replace(subject, missing=(ended(wrong), *subject.missing))
     path = write_page(folder / HTML if out is None else out, page_of(subject))
+    if out is None:
+        write_report(folder, record, explained)
     with suppress(BrokenPipeError):  # whoever read the output has gone
         if as_json:
             told = {

@@ -1,15 +1,19 @@
 """What the prefills of other requests add to each output token of a closed loop."""
 
+import math
 from collections.abc import Sequence
 
 from draftworth.costs.arm_rows import Place
 from draftworth.costs.base import StepCost
 
+_Z = 1.96
 _MOST = 0.9
 """Of TPOT at most, where answers are so short that prefills are met all the time."""
 
 
-def prefill_share(place: Place, tpot: float, points: Sequence[StepCost]) -> tuple[float, float, float]:
+def prefill_share(
+    place: Place, tpot: float, points: Sequence[StepCost], *, restart_sd: float = 0.0
+) -> tuple[float, float, float]:
     """Return p in milliseconds a token: best value, lower and upper end.
 
     In a closed loop of B requests each meets one prefill of every other while it decodes, and a prefill takes at most
@@ -21,6 +25,7 @@ def prefill_share(place: Place, tpot: float, points: Sequence[StepCost]) -> tupl
         place: the baseline at its load.
         tpot: its TPOT.
         points: of the server, for those by concurrency.
+        restart_sd: what one start of the server differs by from another, sd of the log: the probe may be of another.
     """
     if place.batch < 2 or place.ttft_ms is None:  # noqa: PLR2004 - alone, nobody's prefill is met
         return 0.0, 0.0, 0.0
@@ -31,5 +36,7 @@ def prefill_share(place: Place, tpot: float, points: Sequence[StepCost]) -> tupl
     if not probed:
         return most / 2, 0.0, most
     mean, low, high = (sum(getattr(one, name) for one in probed) / len(probed) for name in ("ms", "low", "high"))
+    start = _Z * restart_sd * mean
+    low, high = mean - math.hypot(mean - low, start), mean + math.hypot(high - mean, start)
     value, least, upper = (min(most, max(0.0, tpot - one)) for one in (mean, high, low))
     return value, least, upper

@@ -66,10 +66,21 @@ class BreakEven(Frozen):
     length: float | None
     """Acceptance length per drafting step at which it costs nothing and gains nothing, at its coverage; None where it
     drafted nothing."""
+    low: float | None = None
+    """Lower end of its interval: T and S have theirs. None where it has none, and in accounts of earlier versions."""
+    high: float | None = None
+    """Upper end."""
     measured_length: float | None
     """What it reached."""
     longest: float
     """k + 1, what it can reach at most."""
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The interval as it is told: a drafting step yields one token at least. None where it has none."""
+        if self.length is None or self.low is None or self.high is None:
+            return None
+        return max(self.low, min(1.0, self.length)), self.high
 
 
 class Account(Frozen):
@@ -85,7 +96,8 @@ class Account(Frozen):
     """TPOT, mean over the prompts both answered."""
     arm_ms: float
     difference: Range
-    """TPOT of the arm less the baseline's; the interval is over prompts and over what starts of a server differ by."""
+    """TPOT of the arm less the baseline's; the interval is over prompts and over what starts of a server differ by, as
+    the verdict takes both."""
     parts: tuple[Part, ...]
     """In the order of CAUSES; they add up to `difference`. `rest` is always there."""
     assigned: float | None
@@ -131,7 +143,11 @@ class EvenCurve(Frozen):
     points: tuple[EvenPoint, ...]
     """By length."""
     length: float | None
-    """Where it crosses 1, between two points; None where it does not."""
+    """From where on it is above 1, between two points; None where it does not cross, or falls below 1 again."""
+    low: float | None = None
+    """Where the upper ends of the points cross; None where below the shortest, or where `length` is None."""
+    high: float | None = None
+    """Where the lower ends cross; None where beyond the longest, or where `length` is None."""
     text: str
     """The answer in a sentence."""
 

@@ -11,7 +11,8 @@ from draftworth.costs.model import FittedModel
 from draftworth.drafters import drafter as by_name
 from draftworth.drafters.base import Limits, Setting
 from draftworth.errors import UsageError
-from draftworth.explain.base import Account, Change, Part
+from draftworth.explain.base import Account, BreakEven, Change, Part
+from draftworth.explain.words import less_time
 from draftworth.predict.advice import MARGIN, describe, verdict
 from draftworth.predict.base import Predicted, Range
 from draftworth.predict.requests import Requests, replay_requests
@@ -73,15 +74,18 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
     found = list(_settings(drafter, predicted, measured)) if drafter and predicted else []
     even = account.break_even
     if account.difference.value > 0 and even.length is not None and even.measured_length is not None:
+        sure = even.ends is None or even.ends[0] > even.longest
         reach = (
-            f"a drafting step can yield {even.longest:g} at most, so no acceptance pays"
+            f"a drafting step can yield {even.longest:g} at most, so "
+            + ("no acceptance pays" if sure else "it may be that no acceptance pays")
             if even.length > even.longest
             else f"it had {even.measured_length:.2f} of at most {even.longest:g}"
         )
         found.append(
             Change(
                 kind="acceptance",
-                text=f"At its coverage a drafting step has to yield {even.length:.2f} tokens to pay: {reach}.",
+                text=f"At its coverage a drafting step has to yield {even.length:.2f} tokens to pay{_ends(even)}: "
+                f"{reach}.",
             )
         )
     mode = next(one for one in account.parts if one.cause == "engine mode")
@@ -91,8 +95,8 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
         found.append(
             Change(
                 kind="engine",
-                text="With an engine whose speculation adds nothing to a step, the same drafts would be "
-                f"{without.value:.2f} times as fast ({without.low:.2f} to {without.high:.2f}): {pays}.",
+                text="With an engine whose speculation adds nothing to a step, the same drafts would take "
+                f"{less_time(without)}: {pays}.",
                 speed_up=without,
             )
         )
@@ -102,6 +106,10 @@ def changes(account: Account, drafter: str | None, predicted: Sequence[Predicted
     if not mode.measured and (not stated or any(_LIBRARY in one for one in mode.evidence)):
         found.append(Change(kind="measure", text=_unmeasured(mode)))
     return tuple(found)
+
+
+def _ends(even: BreakEven) -> str:
+    return "" if even.ends is None else f" ({even.ends[0]:.2f} to {even.ends[1]:.2f})"
 
 
 def _without_mode(account: Account) -> Range | None:
@@ -152,17 +160,17 @@ def _settings(drafter: str, predicted: Sequence[Predicted], measured: float) -> 
     if not better:
         top = paying[0]
         text = (
-            f"None of {len(predicted)} settings of {drafter} is predicted to beat the {measured:.2f} that was measured"
+            f"None of {len(predicted)} settings of {drafter} is predicted to beat the {measured:.2f} times as fast "
+            "that was measured"
         )
-        return [Change(text=f"{text}: the best, {describe(top)}, {top.speed_up.value:.2f} times as fast.")]
+        return [Change(text=f"{text}: the best, {describe(top)}, takes {less_time(top.speed_up)}.")]
     kept: list[Predicted] = []
     for one in better:
         if len(kept) < _MOST and all(one.k != other.k for other in kept):
             kept.append(one)
     return [
         Change(
-            text=f"{describe(one)} is predicted {one.speed_up.value:.2f} times as fast as the baseline "
-            f"({one.speed_up.low:.2f} to {one.speed_up.high:.2f}).",
+            text=f"{describe(one)} is predicted to take {less_time(one.speed_up)}.",
             arguments=chosen.arguments(Setting(one.k, one.min, one.max, one.more)),
             speed_up=one.speed_up,
         )

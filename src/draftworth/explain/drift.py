@@ -11,7 +11,9 @@ from draftworth.predict.base import Range
 from draftworth.trials.record import TrialRecord
 
 FEW_PERCENT = 0.03
-"""A drift beyond this is told even where its interval holds 1."""
+"""A drift beyond this counts even where its interval holds 1."""
+_WORD = 0.01
+"""From here on it is worth a word; below it is in the intervals all the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Drift:
     """
 
     ratio: Range
+
+    @property
+    def told(self) -> bool:
+        """Whether it is worth a word."""
+        return abs(self.ratio.value - 1) >= _WORD
 
     def ms(self, tpot: float) -> float:
         """Return what the baseline changed by, in milliseconds a token.

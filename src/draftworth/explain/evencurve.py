@@ -1,8 +1,9 @@
 """The break-even curve, measured: what arms of synthetic acceptance cost by the length at which drafts were accepted.
 
 Each such arm is one point on the user's own server: tokens per drafting step, and how fast it was beside the baseline.
-Between the two points that enclose it, the length at which a step pays for itself is read off; beyond them it is told
-that it lies there, and never extrapolated.
+Between the two points that enclose it, the length from which on a step pays for itself is read off, with the interval
+that those of the points make; beyond them it is told that it lies there, and never extrapolated. Where more acceptance
+made arms slower, nothing is read off.
 """
 
 from collections.abc import Sequence
@@ -40,24 +41,47 @@ def even_curves(trial: Measured, accounts: Sequence[Account]) -> tuple[EvenCurve
 
 
 def _curve(batch: int, k: int, points: Sequence[EvenPoint]) -> EvenCurve:
-    """Return a load's curve, with where it crosses 1."""
+    """Return a load's curve, with where drafts begin to pay and how well that is known."""
     points = sorted(points, key=lambda one: one.length)
-    crossing = None
-    for one, other in pairwise(points):
-        if (one.speed_up.value - 1) * (other.speed_up.value - 1) <= 0 and one.speed_up.value != other.speed_up.value:
-            share = (1 - one.speed_up.value) / (other.speed_up.value - one.speed_up.value)
-            crossing = one.length + share * (other.length - one.length)
-            break
+    lengths = [one.length for one in points]
     values = [one.speed_up.value for one in points]
-    if crossing is not None:
-        text = f"With k = {k} at {batch} at a time a drafting step pays from {crossing:.2f} tokens on, as measured."
-    elif min(values) > 1:
+    where = f"With k = {k} at {batch} at a time"
+    known = any(one.speed_up.low > 1 or one.speed_up.high < 1 for one in points)
+    chance = "" if known else " Every interval holds 1: it may be otherwise."
+    turns = [(one > 1) is not (other > 1) for one, other in pairwise(values)].count(True)
+    if turns == 0 and values[0] > 1:
+        text = f"{where} {lengths[0]:.2f} tokens a drafting step pay already, as measured.{chance}"
+        return EvenCurve(concurrency=batch, k=k, points=tuple(points), length=None, text=text)
+    if turns == 0:
         text = (
-            f"With k = {k} at {batch} at a time {points[0].length:.2f} tokens a drafting step pay already, as measured."
+            f"{where} even {lengths[-1]:.2f} tokens a drafting step, the longest that was measured, do not pay.{chance}"
         )
-    else:
+        return EvenCurve(concurrency=batch, k=k, points=tuple(points), length=None, text=text)
+    if turns > 1 or values[0] > 1:
+        pay = ", ".join(f"{length:.2f}" for length, value in zip(lengths, values, strict=True) if value > 1)
+        less = ", ".join(f"{length:.2f}" for length, value in zip(lengths, values, strict=True) if value <= 1)
         text = (
-            f"With k = {k} at {batch} at a time even {points[-1].length:.2f} tokens a drafting step, the longest that "
-            "was measured, do not pay."
+            f"{where} {pay} tokens a drafting step paid, and {less} did not: that does not grow with the acceptance, "
+            f"so something else than it moved these arms, and no break-even is read off.{chance}"
         )
-    return EvenCurve(concurrency=batch, k=k, points=tuple(points), length=crossing, text=text)
+        return EvenCurve(concurrency=batch, k=k, points=tuple(points), length=None, text=text)
+    crossing = _crossing(lengths, values)
+    assert crossing is not None, "it turns once, upwards"
+    # The curve of the upper ends crosses first, that of the lower ends last; beyond the points neither is followed.
+    low = _crossing(lengths, [one.speed_up.high for one in points])
+    high = _crossing(lengths, [one.speed_up.low for one in points])
+    ends = (
+        f"{f'{low:.2f}' if low is not None else f'below {lengths[0]:.2f}'} to "
+        f"{f'{high:.2f}' if high is not None else f'above {lengths[-1]:.2f}'}"
+    )
+    text = f"{where} a drafting step pays from {crossing:.2f} tokens on ({ends}), as measured."
+    return EvenCurve(concurrency=batch, k=k, points=tuple(points), length=crossing, low=low, high=high, text=text)
+
+
+def _crossing(lengths: Sequence[float], values: Sequence[float]) -> float | None:
+    """Return the length from which on values stay above 1, between two points; None where that is not among them."""
+    last = max((at for at, value in enumerate(values) if value <= 1), default=-1)
+    if last in {-1, len(values) - 1}:
+        return None
+    share = (1 - values[last]) / (values[last + 1] - values[last])
+    return lengths[last] + share * (lengths[last + 1] - lengths[last])

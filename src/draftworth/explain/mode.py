@@ -44,21 +44,21 @@ def check_stated(ms: float, load: Load, more: float, error: float) -> None:
         )
 
 
-def mode_part(kinds: Sequence[KindCost], r: float, scheduling: Range | None, step_sd: float, *, graphs: bool) -> Part:
+def mode_part(kinds: Sequence[KindCost], r: float, scheduling: Range | None, *, graphs: bool) -> Part:
     """Return what switching speculation on adds to each token, the drafter's own time in it.
+
+    Its interval is that of the modes alone.
 
     Args:
         kinds: the steps by kind.
         r: steps per token.
         scheduling: F, what the scheduling that speculation gets adds to a step by itself; None where nothing told it.
-        step_sd: milliseconds a token that another start of the server makes of difference.
         graphs: whether steps of some kinds leave the full graph.
     """
     causes = _by_cause(kinds, r, scheduling, graphs=graphs)
     lost = "" if causes or scheduling is None else _no_split(kinds, scheduling)
     why = [reason for one in kinds for reason in one.why]
     value, low, high = (r * sum(one.mode[end] for one in kinds) for end in range(3))
-    low, high = value - math.hypot(value - low, step_sd), value + math.hypot(high - value, step_sd)
     details = list(causes) or [
         Detail(name=_KINDS[one.kind], ms=times(Range(value=one.mode[0], low=one.mode[1], high=one.mode[2]), r))
         for one in kinds

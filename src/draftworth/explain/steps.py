@@ -31,11 +31,15 @@ class ArmSteps:
         requests: steps of each prompt by drafted tokens.
         source: what told them, for a person.
         k: most tokens it drafts a step.
+        prompts: the prompt of each row of `requests`; empty where they are of all prompts together.
+        log_se: standard error of log(steps per token) where `prompts` do not tell it.
     """
 
     requests: Requests
     source: str
     k: int
+    prompts: tuple[str, ...] = ()
+    log_se: float = 0.0
 
 
 def steps_of(trial: Measured, load: Load, prompts: list[str]) -> ArmSteps:
@@ -66,13 +70,15 @@ def steps_of(trial: Measured, load: Load, prompts: list[str]) -> ArmSteps:
         return ArmSteps(
             Requests(hist, np.array([float(counts.emitted)])), "the server's counts, which drafted nothing", k
         )
-    return ArmSteps(from_counts(counts, k)[0], "the server's counts", k)
+    requests, log_se = from_counts(counts, k)
+    return ArmSteps(requests, "the server's counts", k, log_se=log_se)
 
 
 def _told(load: Load, prompts: set[str], k: int) -> ArmSteps | None:
     """Return what answers told of themselves (vLLM's per-request summary); None where one of them told nothing."""
     hist: list[np.ndarray[Any, Any]] = []
     tokens: list[float] = []
+    names: list[str] = []
     for row in load.rows:
         if not row.timed or row.prompt not in prompts:
             continue
@@ -85,9 +91,11 @@ def _told(load: Load, prompts: set[str], k: int) -> ArmSteps | None:
         shares = draft_shares(steps, drafting, drafted, k) if drafting else np.eye(1, k + 1)[0]
         hist.append(shares[: k + 1] * steps)
         tokens.append(float(emitted))
+        names.append(row.prompt)
     if not hist:
         return None
-    return ArmSteps(Requests(np.array(hist), np.array(tokens)), "what each answer told of its steps", k)
+    requests = Requests(np.array(hist), np.array(tokens))
+    return ArmSteps(requests, "what each answer told of its steps", k, tuple(names))
 
 
 def _summary(stats: str | None) -> tuple[int, int, int] | None:
@@ -123,6 +131,10 @@ def _replayed(trial: Measured, load: Load, prompts: list[str], config: Mapping[s
     told, covered = counts.steps / counts.emitted, (counts.drafting_steps or 0) / counts.steps
     if abs(steps / tokens / told - 1) > CLOSE or abs(drafting - covered) > CLOSE:
         return None
-    return ArmSteps(
-        requests, "a replay of the arm's own answers, which counts what the server counted", found.setting.k
-    )
+    why = "a replay of the arm's own answers, which counts what the server counted"
+    if len(requests.tokens) == len(prompts):
+        return ArmSteps(requests, why, found.setting.k, tuple(prompts))
+    # Which prompts had no second token is not told: the spread is that of those that had.
+    each = requests.hist.sum(axis=1) / requests.tokens
+    log_se = float(each.std(ddof=1) / np.sqrt(len(each)) / each.mean()) if len(each) > 1 else 0.0
+    return ArmSteps(requests, why, found.setting.k, log_se=log_se)

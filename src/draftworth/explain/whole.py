@@ -11,15 +11,16 @@ from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
 from draftworth.errors import UsageError
 from draftworth.explain.account import account
-from draftworth.explain.base import Account, CurvePoint, Explained, Inputs
+from draftworth.explain.base import Account, Explained, Inputs
 from draftworth.explain.beside import DrafterTime, drafter_at, profiled_drafters, spread_of
 from draftworth.explain.changes import changes, settings_predicted
 from draftworth.explain.drift import drift_of
 from draftworth.explain.evencurve import even_curves
 from draftworth.explain.inputs import costs_beside
 from draftworth.explain.mode import StatedTooMuchError
+from draftworth.explain.stepcurve import curve_points
 from draftworth.explain.steps import steps_of
-from draftworth.explain.words import otherwise
+from draftworth.explain.words import foremost, otherwise, says_slower
 from draftworth.predict.base import Predicted, Range
 from draftworth.predict.speculation import replayable
 from draftworth.predict.trialcosts import contradiction, costs_of, server
@@ -93,16 +94,16 @@ def explain_trial(
     if told_modes:
         known = known.model_copy(update={"graph_mode": told_modes[-1]})
         model = FittedModel(known)
-    accounts = list(_accounts(trial, known, model, left_out, drafters))
+    accounts = list(_accounts(trial, model, left_out, drafters, probed_here=not given_costs))
     accounts = _with_changes(trial, known, model, accounts, left_out)
     return Explained(
         trial=trial.record.id,
         inputs=inputs,
         accounts=tuple(accounts),
         left_out=tuple(dict.fromkeys(left_out)),
-        summary=summary(accounts, trial.record.best),
+        summary=summary(accounts, trial.record.best, slower=says_slower(trial.record.comparison)),
         even_curves=even_curves(trial, accounts),
-        curve=tuple(_curve(known, model, accounts, trial)),
+        curve=tuple(curve_points(known, model, accounts, trial)),
     )
 
 
@@ -126,18 +127,22 @@ def _check_arms(record: TrialRecord, flag: str, named: Iterable[str]) -> None:
         raise UsageError(f"{flag}: trial {record.id} has no variant {strange!r}; it has {', '.join(there) or 'none'}")
 
 
-def summary(accounts: Sequence[Account], best: str | None) -> str:
-    """Return the cause of the verdict: of the best variant, at the load where it differs most."""
+def summary(accounts: Sequence[Account], best: str | None, *, slower: bool | None = None) -> str:
+    """Return the cause of the verdict: of the best variant, at the load where it did what the verdict says, and most.
+
+    Args:
+        accounts: of the trial's arms.
+        best: the arm that the verdict is about.
+        slower: whether the verdict says slower; None where it says neither.
+    """
     candidates = [one for one in accounts if not one.diagnostic]
     # Where the record's best only measures (trials of earlier versions), that of the others which lost least.
     measures = any(one.arm == best and one.diagnostic for one in accounts)
     if measures and candidates:
-        best = min(candidates, key=lambda one: one.arm_ms / one.baseline_ms).arm
+        best, slower = min(candidates, key=lambda one: one.arm_ms / one.baseline_ms).arm, None
     real = [one for one in candidates if one.arm == best]
-    if not real:
-        return ""
-    first = max(real, key=lambda one: abs(one.difference.value) / one.baseline_ms)
-    return " ".join([first.main_cause, *otherwise(first, real)])
+    first = foremost(real, slower=slower)
+    return "" if first is None else " ".join([first.main_cause, *otherwise(first, real)])
 
 
 def _worth_telling(told: Sequence[str], trial: str) -> list[str]:
@@ -161,9 +166,14 @@ def _strangers(records: Sequence[TrialRecord]) -> list[str]:
 
 
 def _accounts(
-    trial: Measured, costs: Costs, model: FittedModel, left_out: list[str], drafter_ms: Mapping[str, DrafterTime]
+    trial: Measured,
+    model: FittedModel,
+    left_out: list[str],
+    drafter_ms: Mapping[str, DrafterTime],
+    *,
+    probed_here: bool,
 ) -> list[Account]:
-    fitted = {mode.source for mode in costs.modes}
+    fitted = {mode.source for mode in model.costs.modes}
     found = []
     for (name, label), load_ in trial.loads.items():
         if name == trial.baseline:
@@ -185,7 +195,8 @@ def _accounts(
             continue
         try:
             steps = steps_of(trial, load_, prompts)
-            itself = f"trial {trial.record.id}, arm {name}" in fitted
+            own = f"trial {trial.record.id}, arm "
+            itself = f"{own}{name}" in fitted
             one = account(
                 load_,
                 plain,
@@ -193,8 +204,10 @@ def _accounts(
                 steps,
                 model,
                 itself=itself,
+                fitted_here=bool(fitted) and all(source.startswith(own) for source in fitted),
+                probed_here=probed_here,
                 drafter=drafter_at(drafter_ms.get(name), load_),
-                spread=spread_of(trial.record, name),
+                spread=spread_of(trial, name),
                 drift=drift_of(trial.record, name),
             )
         except StatedTooMuchError:
@@ -202,7 +215,7 @@ def _accounts(
         except UsageError as error:
             left_out.append(f"{where}: {error}")
             continue
-        _compare_base(one, plain, model, left_out, where=where)
+        _compare_base(one, plain, model, left_out, where=where, probed_here=probed_here)
         found.append(one)
     return found
 
@@ -215,14 +228,26 @@ def _scheduling(load_: Load, plain: Load | None) -> str:
     return f"no speculation; its scheduling alone adds {shared:+.2f} ms to a step of {plain.place.sums.tpot:.2f} ms"
 
 
-def _compare_base(one: Account, plain: Load, model: FittedModel, left_out: list[str], *, where: str) -> None:
-    """Say where the points' own T is another than this trial's baseline: other text, another load, another day."""
+def _compare_base(
+    one: Account, plain: Load, model: FittedModel, left_out: list[str], *, where: str, probed_here: bool
+) -> None:
+    """Say where the points' own T is another than this trial's baseline: other text, another load, another day.
+
+    Under load T is the points' own as far as prefills can be what TPOT has above it, so that nothing here contradicts
+    them: what was taken for prefills is said instead.
+    """
     told = model.base([1] * plain.place.batch, plain.place.context).ms
     own = one.baseline_step_ms
     if abs(own / told - 1) > _APART:
         left_out.append(
             f"{where}: this trial's baseline took {own:.2f} ms a step and the points say {told:.2f}: what verification "
             "adds was measured on another text, load or day"
+        )
+    elif one.prefill_ms > _APART * own and not probed_here:
+        left_out.append(
+            f"{where}: {one.prefill_ms:.2f} of the baseline's {one.baseline_ms:.2f} ms a token are taken for the "
+            f"prefills of other requests, since the points say {told:.2f} ms a step; they are not of this trial, so a "
+            "server that was slower in it would look the same: `probe` under diagnostics tells them apart"
         )
 
 
@@ -259,31 +284,3 @@ def _drafter(trial: Measured, one: Account) -> str | None:
     except UsageError:
         return None
     return found.drafter
-
-
-def _curve(costs: Costs, model: FittedModel, accounts: Sequence[Account], trial: Measured) -> list[CurvePoint]:
-    contexts = [load_.place.context for load_ in trial.loads.values()]
-    context = round(sum(contexts) / len(contexts))
-    found = [
-        CurvePoint(
-            tokens=one.batch * one.tokens,
-            ms=Range(value=one.ms, low=one.low, high=one.high),
-            what="baseline" if one.how == "arm" else "measured",
-        )
-        for one in costs.points
-        if one.tokens == 1
-    ]
-    most = max((point.tokens for point in found), default=1)
-    for size in range(1, min(most, 128) + 1):
-        step = model.base([1] * size, context)
-        found.append(CurvePoint(tokens=size, ms=Range(value=step.ms, low=step.low, high=step.high), what="model"))
-    for one in accounts:
-        place = trial.loads[one.arm, one.point].place
-        counts = place.counts
-        drafted = (counts.drafted or 0) / counts.steps if counts is not None and counts.steps else 0.0
-        tokens = max(1, round(place.batch * (1 + drafted)))
-        step_ms = one.arm_step_ms
-        found.append(
-            CurvePoint(tokens=tokens, ms=Range(value=step_ms, low=step_ms, high=step_ms), what="arm", name=one.arm)
-        )
-    return found

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from draftworth.explain.base import Account, Part
 from draftworth.explain.drift import Drift
 from draftworth.predict.base import Range
+from draftworth.verdicts.base import Comparison
+from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
 _SMALL = 0.02
 """A part below this share of the baseline's TPOT is not worth a word in a sentence."""
-_TIMES = 1.995
-"""From here on a ratio is told as so many times."""
 _NAMES = {
     "engine mode": "switching speculation on adds {:.2f} ms to each token before anything is gained",
     "verification": "verifying drafts adds {:.2f} ms",
@@ -46,11 +46,12 @@ def main_cause(
     """
     clear = difference.low > 0 or difference.high < 0
     much = how_much(difference.value, baseline_ms)
-    first = f"{arm} is {much} a token at {batch} at a time ({difference.value:+.2f} ms"
+    first = f"{arm} takes {much} a token at {batch} at a time ({difference.value:+.2f} ms"
     first += ")" if clear else f", {difference.low:+.2f} to {difference.high:+.2f}: it may be nothing)"
-    moved = "" if drift is None else _drift(drift, drift.ms(baseline_ms))
+    moved = "" if drift is None or not drift.told else _drift(drift, drift.ms(baseline_ms))
     if drift is not None and abs(difference.value) <= drift.ms(baseline_ms):
-        return f"{first}. No cause can be named: {moved}, which can be all of the difference."
+        why = _drift(drift, drift.ms(baseline_ms))
+        return f"{first}. No cause can be named: {why}, which can be all of the difference."
     stated = next((one for one in parts if one.stated), None)
     whole = [one if stated is None or one.cause != "engine mode" else _with(one, stated) for one in parts]
     named = [
@@ -71,10 +72,35 @@ def main_cause(
 
 
 def how_much(difference: float, baseline_ms: float) -> str:
-    """Return how much slower or faster a token is."""
+    """Return how much more or less time a token takes: the scale of a verdict's headline, whichever the side."""
     ratio = 1 + difference / baseline_ms
-    word = "slower" if difference > 0 else "faster"
-    return f"{ratio:.1f} times as slow" if ratio >= _TIMES else f"{abs(ratio - 1):.0%} {word}"
+    return f"{abs(ratio - 1):.0%} {'more' if difference > 0 else 'less'} time"
+
+
+def less_time(speed_up: Range) -> str:
+    """Return a speed-up on the scale of a cause, with the speed-up itself and its interval behind it."""
+    return (
+        f"{how_much(1 / speed_up.value - 1, 1.0)} a token than the baseline ({speed_up.value:.2f} times as fast, "
+        f"{speed_up.low:.2f} to {speed_up.high:.2f})"
+    )
+
+
+def says_slower(found: Comparison | None) -> bool | None:
+    """Return whether a comparison's own ratio says slower; None where it says nothing."""
+    if found is None or found.ratio is None:
+        return None
+    return (found.ratio.estimate > 1) is (found.metric not in HIGHER_IS_BETTER)
+
+
+def foremost(accounts: Sequence[Account], *, slower: bool | None = None) -> Account | None:
+    """Return the account at the load where the arm differs most from the baseline; None of none.
+
+    Args:
+        accounts: of one arm.
+        slower: whether the verdict says slower; accounts that say the same come first. None takes any.
+    """
+    agreeing = [one for one in accounts if slower is None or (one.difference.value > 0) is slower]
+    return max(agreeing or accounts, key=lambda one: abs(one.difference.value) / one.baseline_ms, default=None)
 
 
 def otherwise(told: Account, accounts: Sequence[Account]) -> list[str]:
@@ -88,11 +114,11 @@ def otherwise(told: Account, accounts: Sequence[Account]) -> list[str]:
     if not other:
         return []
     each = [
-        f"{how_much(one.difference.value, one.baseline_ms)} at {one.point or f'{one.concurrency} at a time'}"
+        f"{how_much(one.difference.value, one.baseline_ms)} a token at {one.point or f'{one.concurrency} at a time'}"
         + ("" if one.difference.low > 0 or one.difference.high < 0 else " (it may be nothing)")
         for one in sorted(other, key=lambda one: -abs(one.difference.value) / one.baseline_ms)
     ]
-    return [f"But it is {_list(each)}."]
+    return [f"But it takes {_list(each)}."]
 
 
 def whose(part: Part) -> str:

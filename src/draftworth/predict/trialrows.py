@@ -57,6 +57,8 @@ class Row:
         prompt_ids: the prompt's tokens; None where they or the output's are not told, or not all of them.
         ids: the output's tokens.
         stats: what the answer told of its own speculation, as JSON text.
+        decode_ms: from its first chunk to its last; None where it has no time.
+        behind: tokens behind the first chunk.
     """
 
     prompt: str
@@ -69,6 +71,8 @@ class Row:
     prompt_ids: Sequence[int] | None
     ids: Sequence[int]
     stats: str | None
+    decode_ms: float | None = None
+    behind: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ class Load:
         found = (
             arm.acceptance if not whole else next((one.acceptance for one in whole if one.label == self.label), None)
         )
-        return found if found is not None and found.steps and found.emitted else _told(arm, self.rows)
+        return found if found is not None and found.steps and found.emitted else told(arm, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +213,21 @@ def _rows(folder: Path) -> dict[str, list[Row]]:
     for row in table:
         whole = row.get("prompt_token_ids") and row.get("token_ids") and row.get("token_source") != "chunks"
         answered = bool(row.get("ok"))
+        timed = answered and not row.get("retries") and bool(row.get("decode_ms") and row.get("tpot_ms"))
         found[str(row["arm"])].append(
             Row(
                 prompt=str(row["prompt_id"]),
                 label=str(row.get("point") or ""),
                 start=int(row.get("start") or row.get("block") or 1),
                 repeat=int(row.get("repeat") or 1),
-                timed=answered and not row.get("retries") and bool(row.get("decode_ms") and row.get("tpot_ms")),
+                timed=timed,
                 tokens=row.get("tokens"),
                 category=str(row.get("category") or ""),
                 prompt_ids=row["prompt_token_ids"] if answered and whole else None,
                 ids=row["token_ids"] if answered and whole else (),
                 stats=row.get("spec_stats"),
+                decode_ms=float(row["decode_ms"]) if timed else None,
+                behind=float(row["decode_ms"]) / float(row["tpot_ms"]) if timed else None,
             )
         )
     return found
@@ -259,7 +266,7 @@ def _why_not(arm: ArmRecord, label: str, work: Mapping[str, Any], rows: Sequence
     return "the record does not say how many requests ran at a time"
 
 
-def _told(arm: ArmRecord, rows: Sequence[Row]) -> AcceptanceCounts | None:
+def told(arm: ArmRecord, rows: Sequence[Row]) -> AcceptanceCounts | None:
     """Return the counts that answers told of their own speculation; None where one of them told none.
 
     An engine that tells no steps tells what was accepted; each step emits one token more. Tokens that the end of an

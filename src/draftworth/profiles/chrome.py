@@ -8,7 +8,7 @@ carry too, `cpu_op`, `user_annotation` and, where a GPU followed one, `gpu_user_
 from pathlib import Path
 
 from draftworth.errors import UsageError
-from draftworth.profiles.events import NO_LINK, Recorded, Spans
+from draftworth.profiles.events import NO_LINK, Recorded, Spans, interval_of, link_of
 from draftworth.profiles.gunzip import Gunzip, Readable
 from draftworth.profiles.scan import Event, Scan
 
@@ -34,12 +34,12 @@ def read_chrome(path: Path) -> Recorded:
 def _read(file: Readable, path: Path) -> Recorded:
     scan = Scan(file, str(path))
     found = Recorded(source=str(path))
-    seen = 0
+    seen = timeless = 0
     for events in scan.batches():
         seen += len(events)
         for event in events:
             if event.ph == "X":
-                _take(found, event)
+                timeless += not _take(found, event)
             elif event.ph == "M" and event.name == "process_name" and event.args and event.args.name:
                 found.meta.setdefault("processes", []).append(event.args.name)
     found.meta |= scan.head
@@ -52,16 +52,21 @@ def _read(file: Readable, path: Path) -> Recorded:
         )
     if scan.unread:
         found.notes.append(f"{scan.unread:,} events are no JSON and were left out")
+    if timeless:
+        found.notes.append(f"left out, their time or duration cannot be one: {timeless:,} of the events")
     return found
 
 
-def _take(found: Recorded, event: Event) -> None:
+def _take(found: Recorded, event: Event) -> bool:
+    """Keep what is wanted of an event. Returns whether its time can be one."""
     category = (event.cat or "").lower()
     if event.ts is None or category in {"python_function", "", "trace"}:
-        return
-    duration = max(event.dur or 0.0, 0.0)
+        return True
+    when = interval_of(event.ts, event.dur)
+    if when is None:
+        return False
     args = event.args
-    link = NO_LINK if args is None or args.correlation is None else args.correlation
+    link = NO_LINK if args is None else link_of(args.correlation)
     if category in _ON_DEVICE:
         name = str(event.name)
         if args is not None and args.collective and "Generic" in name:
@@ -78,9 +83,10 @@ def _take(found: Recorded, event: Event) -> None:
     elif category.endswith(("runtime", "driver")):
         name, target, lane = str(event.name), found.calls, event.tid
     else:
-        return
-    found.seen(event.ts, duration)
-    target.add(event.ts, duration, found.names(name), found.lanes(str(lane)), link)
+        return True
+    found.seen(*when)
+    target.add(*when, found.names(name), found.lanes(str(lane)), link)
+    return True
 
 
 def _number(found: Recorded, device: int | str | None) -> int:

@@ -25,6 +25,17 @@ def compare(base: Profile, variant: Profile) -> Compared:
     )
 
 
+def like_loads(base: Profile, variant: Profile) -> bool:
+    """Return whether steps of both carry about as many requests, as far as that is known."""
+    one, other = _requests(base), _requests(variant)
+    return not one or not other or abs(other / one - 1) <= _ALIKE
+
+
+def _requests(profile: Profile) -> float | None:
+    """Return the requests of a step on average."""
+    return profile.request_steps / profile.steps if profile.request_steps and profile.steps else None
+
+
 def _differences(
     base: Profile, variant: Profile, of_base: float | None, of_variant: float | None
 ) -> tuple[Difference, ...]:
@@ -92,20 +103,15 @@ def _notes(base: Profile, variant: Profile) -> tuple[str, ...]:
     ranks = max(len(base.ranks), 1), max(len(variant.ranks), 1)
     if ranks[0] != ranks[1]:
         notes.append(f"different numbers of ranks: {ranks[0]} and {ranks[1]}")
-    loads = [
-        one.request_steps / one.steps if one.request_steps is not None and one.steps else None
-        for one in (base, variant)
-    ]
-    if loads[0] and loads[1] and abs(loads[1] / loads[0] - 1) > _ALIKE:
-        notes.append(
-            f"a step carries {loads[0]:.2f} and {loads[1]:.2f} requests on average: the loads differ, and so do steps"
-        )
+    if not like_loads(base, variant):
+        one, other = (_requests(profile) or 0.0 for profile in (base, variant))
+        notes.append(f"a step carries {one:.2f} and {other:.2f} requests on average: the loads differ, and so do steps")
     if (base.request_steps is None) != (variant.request_steps is None) or (base.steps is None) != (
         variant.steps is None
     ):
         notes.append("decode was told in different ways, see above")
-    for what, one, other in (("steps", base.steps, variant.steps), ("tokens", base.tokens, variant.tokens)):
-        missing = [name for name, number in (("base", one), ("variant", other)) if not number]
+    for what, known in (("steps", (base.steps, variant.steps)), ("tokens", (base.tokens, variant.tokens))):
+        missing = [name for name, number in zip(("base", "variant"), known, strict=True) if not number]
         if missing:
             notes.append(f"no figures per {what[:-1]}: {what} of the {' and the '.join(missing)} not known; --{what}")
     if not base.complete or not variant.complete:

@@ -11,7 +11,23 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 NO_LINK = -1
+_LAST_US = 1e17
+"""Three thousand years: no clock of a profiler tells a later time, or one that long before its begin."""
+_LINKS = 1 << 63
 _Number = TypeVar("_Number", bound=np.generic)
+
+
+def interval_of(start: Any, duration: Any) -> tuple[float, float] | None:
+    """Return when something began and how long it took, both in µs; None where its time cannot be one."""
+    if not isinstance(start, int | float) or not isinstance(duration, int | float | None):
+        return None
+    length = max(duration or 0.0, 0.0)
+    return (float(start), float(length)) if abs(start) <= _LAST_US and length <= _LAST_US else None
+
+
+def link_of(number: Any) -> int:
+    """Return what joins a launch to its kernels as a column takes it; NO_LINK where it cannot be one."""
+    return number if isinstance(number, int) and 0 <= number < _LINKS else NO_LINK
 
 
 class Names:

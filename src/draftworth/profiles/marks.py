@@ -12,10 +12,11 @@ import re
 from dataclasses import dataclass
 
 _VLLM = re.compile(
-    r"execute_(?:\d+_)?context_(\d+)\((?:sq)?(\d+)[^)]*\)_generation_(\d+)\((?:sq)?(\d+)[^)]*\)", re.ASCII
+    r"execute_(?:\d+_)?context_(\d{1,9})\((?:sq)?(\d{1,9})[^)]*\)_generation_(\d{1,9})\((?:sq)?(\d{1,9})[^)]*\)",
+    re.ASCII,
 )
-_SGLANG = re.compile(r"step\[(\w+)(?: bs=(\d+))?(?: toks=(\d+))?(.*)\]", re.ASCII)
-_SGLANG_WIDE = re.compile(r"\bg_sq=(\d+)", re.ASCII)
+_SGLANG = re.compile(r"step\[(\w+)(?: bs=(\d{1,9}))?(?: toks=(\d{1,9}))?(.*)\]", re.ASCII)
+_SGLANG_WIDE = re.compile(r"\bg_sq=(\d{1,9})", re.ASCII)
 _FORWARD = re.compile(r"gpu_model_runner: forward|ProfilerStep#\d+")
 
 

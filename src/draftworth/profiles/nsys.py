@@ -11,15 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from draftworth.errors import UsageError
-from draftworth.profiles.events import NO_LINK, Names, Recorded
+from draftworth.profiles.events import NO_LINK, Names, Recorded, interval_of, link_of
 
 SQLITE = b"SQLite format 3\x00"
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 _GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_TIMED = {
+    _KERNELS,
+    _GRAPHS,
+    "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "CUPTI_ACTIVITY_KIND_MEMSET",
+    "CUPTI_ACTIVITY_KIND_RUNTIME",
+    "NVTX_EVENTS",
+}
+_NUMBERS = """typeof("start") NOT IN ('text', 'blob') AND typeof("end") NOT IN ('text', 'blob')"""
+"""To SQLite every text is above 0."""
 _COPIES = {0: "Unknown", 1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD"}
 _COPIES |= {9: "HtoH", 10: "PtoP"}
 _RANGES = (59, 60)
 """NVTX_EVENTS.eventType of push/pop and of start/end ranges."""
+_BITS = 40
+_CORRELATIONS = 1 << _BITS
 _PROCESS = ~0xFFFFFF
 """What of a globalTid is its globalPid."""
 
@@ -48,9 +60,13 @@ def _read(base: sqlite3.Connection, found: Recorded, path: Path) -> None:
         raise UsageError(
             f"{path}: no GPU kernels in it; record with `nsys profile --trace=cuda,nvtx --cuda-graph-trace=node`"
         )
-    texts: dict[Any, str] = dict(base.execute("SELECT id, value FROM StringIds"))
+    texts = {number: _text(value) for number, value in base.execute("SELECT id, value FROM StringIds")}
     _device(base, found, tables, texts)
     _host(base, found, tables, texts)
+    for table in sorted(tables & _TIMED):
+        asked = f"SELECT count(*) FROM {table} WHERE NOT ({_NUMBERS})"  # noqa: S608 - this module's own names
+        if left := base.execute(asked).fetchone()[0]:
+            found.notes.append(f"left out, their start or end is no number: {left:,} rows of {table}")
 
 
 def _device(base: sqlite3.Connection, found: Recorded, tables: set[str], texts: dict[Any, str]) -> None:
@@ -65,16 +81,20 @@ def _device(base: sqlite3.Connection, found: Recorded, tables: set[str], texts: 
     for table, column, name in kinds:
         if table in tables:
             for row in _rows(base, table, "deviceId", "streamId", "correlationId", "globalPid", column):
-                found.graphs_whole += table == _GRAPHS
-                _work(found, row, name(row[6]))
+                if _work(found, row, name(row[6])):
+                    found.graphs_whole += table == _GRAPHS
 
 
-def _work(found: Recorded, row: tuple[Any, ...], name: str) -> None:
+def _work(found: Recorded, row: tuple[Any, ...], name: str) -> bool:
+    """Keep what a GPU ran. Returns whether its time can be one."""
     start, end, device, stream, correlation, process = row[:6]
-    duration = max((end - start) / 1e3, 0.0)
-    found.seen(start / 1e3, duration)
+    when = interval_of(start / 1e3, (end - start) / 1e3)
+    if when is None:
+        return False
+    found.seen(*when)
     lane, link = found.lanes(f"{process} {stream}"), _link(found, process, correlation)
-    found.device(int(device or 0)).add(start / 1e3, duration, found.names(name), lane, link)
+    found.device(device if isinstance(device, int) else 0).add(*when, found.names(name), lane, link)
+    return True
 
 
 def _host(base: sqlite3.Connection, found: Recorded, tables: set[str], texts: dict[Any, str]) -> None:
@@ -82,25 +102,37 @@ def _host(base: sqlite3.Connection, found: Recorded, tables: set[str], texts: di
         for start, end, thread, correlation, number in _rows(
             base, "CUPTI_ACTIVITY_KIND_RUNTIME", "globalTid", "correlationId", "nameId"
         ):
-            link = _link(found, None if thread is None else thread & _PROCESS, correlation)
-            name = found.names(str(texts.get(number, number)).partition("_v")[0])
-            found.calls.add(start / 1e3, max((end - start) / 1e3, 0.0), name, found.lanes(f"thread {thread}"), link)
+            link = _link(found, thread & _PROCESS if isinstance(thread, int) else None, correlation)
+            name = found.names(texts.get(number, str(number)).partition("_v")[0])
+            if when := interval_of(start / 1e3, (end - start) / 1e3):
+                found.calls.add(*when, name, found.lanes(f"thread {thread}"), link)
     if "NVTX_EVENTS" in tables:
         for start, end, text, number, thread, kind in _rows(
             base, "NVTX_EVENTS", "text", "textId", "globalTid", "eventType"
         ):
-            said = text if text is not None else texts.get(number)
-            if said is not None and kind in _RANGES:
-                lane = found.lanes(f"thread {thread}")
-                found.marks.add(start / 1e3, max((end - start) / 1e3, 0.0), found.names(said), lane)
+            said = _text(text) if text is not None else texts.get(number)
+            when = interval_of(start / 1e3, (end - start) / 1e3)
+            if said is not None and kind in _RANGES and when is not None:
+                found.marks.add(*when, found.names(said), found.lanes(f"thread {thread}"))
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _rows(base: sqlite3.Connection, table: str, *wanted: str) -> Iterator[tuple[Any, ...]]:
-    """Yield start, end and the wanted columns; NULL for those a version of nsys does not write."""
+    """Yield start, end and the wanted columns; NULL for those a version of nsys does not write.
+
+    Raises:
+        sqlite3.DatabaseError: the table has no start or no end.
+    """
     there = _columns(base, table)
+    # SQLite takes the name of a column that is not there, in quotes, for a text.
+    if lacking := [one for one in ("start", "end") if one not in there]:
+        raise sqlite3.DatabaseError(f"{table} has no column `{lacking[0]}`")
     chosen = ", ".join(f'"{one}"' if one in there else "NULL" for one in wanted)
     # A mark of an instant has no end. Names of tables and columns are this module's own.
-    asked = f'SELECT "start", "end", {chosen} FROM {table} WHERE "start" >= 0 AND "end" >= 0'  # noqa: S608
+    asked = f'SELECT "start", "end", {chosen} FROM {table} WHERE {_NUMBERS} AND "start" >= 0 AND "end" >= 0'  # noqa: S608
     yield from base.execute(asked)
 
 
@@ -108,9 +140,9 @@ def _columns(base: sqlite3.Connection, table: str) -> set[str]:
     return {row[1] for row in base.execute(f"PRAGMA table_info({table})")}
 
 
-def _link(found: Recorded, process: int | None, correlation: int | None) -> int:
+def _link(found: Recorded, process: Any, correlation: Any) -> int:
     """Return what joins a call to its kernels: correlations count anew in each process."""
-    if correlation is None:
+    if not isinstance(correlation, int) or not 0 <= correlation < _CORRELATIONS:
         return NO_LINK
     processes: Names = found.meta.setdefault("processes_seen", Names())
-    return processes(str(process)) << 40 | correlation
+    return link_of(processes(str(process)) << _BITS | correlation)

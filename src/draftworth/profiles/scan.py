@@ -154,6 +154,8 @@ class Scan:
                 return _many(text), data[at:], False
             except msgspec.ValidationError:
                 break  # well-formed, with a field of another type
+            except RecursionError:
+                break  # nested deeper than anything that a profiler writes
             except msgspec.DecodeError:
                 continue
         return _by_braces(data, self)
@@ -171,7 +173,7 @@ class Scan:
         """Keep the file's own fields. Returns whether they could be read."""
         try:
             found = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
         if isinstance(found, dict):
             self.head |= {str(name): value for name, value in found.items() if name}
@@ -228,7 +230,7 @@ def _by_braces(data: bytes, scan: Scan) -> tuple[list[Event], bytes, bool]:
 def _one(text: bytes) -> Event | None:
     try:
         return _ONE.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         pass
     try:
         found = json.loads(_NO_NUMBER.sub(b"null", text).decode("utf-8", errors="replace"), strict=False)

@@ -10,10 +10,11 @@ from html import escape
 
 from draftworth.explain.base import Explained
 from draftworth.explain.inputs import given, made_with
+from draftworth.explain.words import otherwise
 from draftworth.models import Frozen
 from draftworth.reports.page import Column, Row, Table, document, html_table, text_table
 from draftworth.reports.plots import dark
-from draftworth.reports.trial.accounts import foremost
+from draftworth.reports.trial.accounts import told_account
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.named import UNKNOWN, setting_of, told_model
 from draftworth.reports.trial.parts import panel, panels, section
@@ -119,8 +120,10 @@ def _arm(subject: Subject, name: str) -> ComparedArm | None:
     found, arm, record = subject.comparison(name), subject.arm(name), subject.record
     if found is None:
         return None
-    account = foremost(subject.accounts(name))
-    cause = account.main_cause if account else subject.diagnostic(name)
+    account = told_account(subject, name)
+    cause = subject.diagnostic(name)
+    if account is not None:
+        cause = " ".join([ended(account.main_cause), *otherwise(account, subject.accounts(name))])
     work = record.config.get("workload") or {}
     rate = work.get("rate")
     load = f"{several(rate)} a second" if rate is not None else f"{several(work.get('concurrency'))} at a time"

@@ -1,7 +1,9 @@
-"""`report.md`: a trial for people, from its record alone. Records of older versions render too."""
+"""`report.md`: a trial for people, from its record and its account where it has one. Older records render too."""
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from draftworth.engines.base import AcceptanceCounts
 from draftworth.reports.plots import TRIAL_PLOT, has_trial_plot
@@ -21,13 +23,37 @@ from draftworth.reports.words import (
     share,
     workload,
 )
-from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
+from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord, write_text
 from draftworth.verdicts.base import CategoryComparison, Comparison, OutputCheck
 
+if TYPE_CHECKING:
+    from draftworth.explain.base import Account, Explained
 
-def report(record: TrialRecord) -> str:
-    """Return a trial's report as Markdown."""
-    parts = [_head(record)]
+
+NAME = "report.md"
+
+
+def write_report(folder: Path, record: TrialRecord, explained: "Explained | None") -> Path:
+    """Write a trial's `report.md` with its cause and the next step. Returns its path.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path = folder / NAME
+    write_text(path, report(record, explained, answer=True))
+    return path
+
+
+def report(record: TrialRecord, explained: "Explained | None" = None, *, answer: bool = False) -> str:
+    """Return a trial's report as Markdown.
+
+    Args:
+        record: the trial.
+        explained: its account; None where there is none.
+        answer: whether it says why the verdict is what it is and what to do now, as the page does; without, it is made
+            of the record alone.
+    """
+    parts = [_head(record), _answer(record, explained) if answer else ""]
     if record.error:
         parts.append(_error(record))
     parts.append(search_markdown(record))
@@ -52,6 +78,39 @@ def _head(record: TrialRecord) -> str:
     if record.restore_commands:
         lines += ["", "Restore it by hand with:", "", "```sh", *record.restore_commands, "```"]
     return "\n".join(lines)
+
+
+def _answer(record: TrialRecord, explained: "Explained | None") -> str:
+    """Return the cause of the verdict and what to do now, as the page's first screen has them."""
+    from draftworth.explain.inputs import made_with  # noqa: PLC0415 - lazy
+    from draftworth.reports.trial.base import Subject  # noqa: PLC0415 - it reads words from here
+    from draftworth.reports.trial.head import best_account, cause_of  # noqa: PLC0415
+    from draftworth.reports.trial.next import next_text  # noqa: PLC0415
+
+    if not record.arms:
+        return ""
+    subject = Subject(record, explained)
+    lines = ["## Why", "", cause_of(subject)]
+    account = best_account(subject)
+    if account is not None:
+        lines += ["", *_account(account)]
+    if explained is not None and explained.inputs is not None:
+        lines += ["", made_with(explained.inputs)]
+    return "\n".join([*lines, "", "## Next", "", next_text(subject)])
+
+
+def _account(account: "Account") -> list[str]:
+    """Return where the milliseconds went, as a table."""
+    where = account.point or f"{account.concurrency} at a time"
+    lines = [
+        f"| ms a token, {where} | | 95 % interval |",
+        "|---|---|---|",
+        f"| baseline | {account.baseline_ms:.2f} | |",
+    ]
+    for part in account.parts:
+        name = "not known" if part.cause == "rest" else part.cause
+        lines.append(f"| {name} | {part.ms.value:+.2f} | {part.ms.low:+.2f} to {part.ms.high:+.2f} |")
+    return [*lines, f"| {account.arm} | {account.arm_ms:.2f} | |"]
 
 
 def on_endpoints(record: TrialRecord) -> bool:

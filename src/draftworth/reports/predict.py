@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from draftworth.predict.advice import AT_BEST, MARGIN, duration
-from draftworth.predict.base import Checked, Needed, Predicted, Prediction, Range, Reload
-from draftworth.predict.settings import common, describe
+from draftworth.predict.base import Checked, CheckedCell, Needed, Predicted, Prediction, Range, Reload, Source
+from draftworth.predict.settings import common, describe, window
 from draftworth.reports.words import NONE, aligned, cell, mean, number, plural, share
 
 
@@ -76,7 +76,9 @@ def _at(load: int, predicted: Sequence[Predicted], most: int) -> list[str]:
     ]
     base = ranked[0].parts.base_ms
     probed = "" if ranked[0].base_measured else ", not probed at this load and context: carried over"
-    said = f"At {load} at a time (a step of the baseline takes {base:.2f} ms{probed}):"
+    p = ranked[0].prefill_ms
+    shared = f"; prefills of others add {_range(p)} ms to each token" if p is not None and p.high > 0 else ""
+    said = f"At {load} at a time (a step of the baseline takes {base:.2f} ms{probed}{shared}):"
     more = (
         [f"  {plural(len(ranked) - most, 'further setting')}: --top {len(ranked)}, or --json"]
         if len(ranked) > most
@@ -145,7 +147,9 @@ def _schedule(prediction: Prediction) -> list[str]:
         f"nothing was predicted, and the table drafts nothing (vLLM carries the last k on).{left} On the V1 runner the "
         "table gives up full CUDA graphs."
     )
-    return [f'By batch size: "num_speculative_tokens_per_batch_size": {table}', said, ""]
+    whose = f"{told.drafter}, {window(told)}" if told.drafter else window(told)
+    how = shlex.join(told.arguments) or f'"num_speculative_tokens_per_batch_size": {table}'
+    return [f"k by batch size ({whose}):", f"  {how}", said, ""]
 
 
 def _heads(prediction: Prediction) -> list[str]:
@@ -201,9 +205,23 @@ def _is_mode(steps: Mapping[str, int]) -> bool:
     return any(name.startswith("engine mode") for name in steps)
 
 
+_SOURCES: Mapping[Source, str] = {
+    "replay": "predicted from the baseline's answers",
+    "remembered": "also from what the arm's server had answered to the same prompts before (a benchmark's gain)",
+    "synthetic": "predicted from the arm's own counts: costs alone",
+}
+
+
+def _off(one: CheckedCell) -> str:
+    """Return how far T(B, 1) is from the baseline's TPOT."""
+    if one.base_ms is None or not one.measured_base_ms:
+        return NONE
+    return f"{one.base_ms / one.measured_base_ms - 1:+.1%}"
+
+
 def check_lines(checked: Checked) -> list[str]:
     """Return how far predictions were off, cell by cell, for a person."""
-    rows = [("trial", "arm", "at a time", "predicted", "measured", "error", "sign")]
+    rows = [("trial", "arm", "at a time", "predicted", "measured", "error", "sign", "prompts", "T, of the baseline's")]
     rows += [
         (
             one.trial,
@@ -213,19 +231,28 @@ def check_lines(checked: Checked) -> list[str]:
             _range(one.measured),
             f"{one.error:+.1%}",
             {True: "right", False: "WRONG", None: NONE}[one.sign_right],
+            str(one.prompts),
+            NONE
+            if one.base_ms is None or not one.measured_base_ms
+            else f"{one.base_ms / one.measured_base_ms - 1:+.1%}",
         )
         for one in checked.cells
     ]
     found = aligned(rows) if checked.cells else []
     found += [f"left out: {text}" for text in checked.left_out]
     found += [f"finding: {text}" for text in checked.findings]
-    if checked.cells:
-        middle, high = checked.median_error or 0.0, checked.p95_error or 0.0
-        found.append("")
+    found.append("")
+    if not checked.cells:
+        return [*found, "No arm could be judged."]
+    for one in checked.pools:
         found.append(
-            f"{plural(len(checked.cells), 'cell')}: median absolute error {middle:.1%}, 95th percentile {high:.1%}, "
-            f"{plural(checked.wrong_signs, 'wrong sign')} where the measured interval excludes 1"
+            f"{plural(one.cells, 'cell')}: median absolute error {one.median_error:.1%}, 95th percentile "
+            f"{one.p95_error:.1%}, {plural(one.wrong_signs, 'wrong sign')} where the measured interval excludes 1; "
+            f"{_SOURCES[one.source]}"
         )
-    else:
-        found += ["", "No arm could be judged."]
+        found.append(
+            f"  {one.inside} of {one.cells} measured in the predicted interval; upper over lower end {one.width:.2f} "
+            f"(median; measured {one.measured_width:.2f}); {one.decides} decided beyond {MARGIN:.0%} (measured "
+            f"{one.measured_decides})"
+        )
     return found

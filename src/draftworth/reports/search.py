@@ -5,7 +5,7 @@ import math
 import shlex
 from collections.abc import Sequence
 
-from draftworth.reports.words import gain, interval
+from draftworth.reports.words import NONE, gain, interval, sentence
 from draftworth.search.base import BASELINE, LogSpeed
 from draftworth.search.record import BestAt, SearchRecord, Tried
 from draftworth.trials.record import TrialRecord
@@ -130,7 +130,23 @@ def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())
 
 
-def rows_of(search: SearchRecord) -> Sequence[tuple[str, list[str]]]:
-    """Return the rows of the page's table of settings: name, what came of it, why."""
-    tried = [(one.name, [outcome(one), one.why]) for one in search.tried]
-    return [*tried, *((one.name, ["not tried", one.why]) for one in search.not_tried)]
+def rows_of(search: SearchRecord) -> Sequence[tuple[str, tuple[str, ...]]]:
+    """Return the rows of the page's table of settings: name, speed at each load, what came of it and why."""
+    found = []
+    for one in search.tried:
+        cells = [_speed(one.measured.get(load)) for load in search.loads]
+        told = one.failed or ("" if one.measured else "nothing could be compared")
+        cut = f"left behind part {one.parts} of {one.of_parts}: it could not beat the best any more" if one.cut else ""
+        expected = f"predicted {speeds(one.predicted)}" if one.predicted and one.failed is None else ""
+        before = f"of trial {one.trial}" if one.trial else ""
+        text = " ".join(sentence(part) for part in (told, cut, before, expected, f"Why: {one.why}") if part)
+        found.append((one.name, (*cells, text)))
+    never = [(one.name, (*(NONE for _ in search.loads), f"Not tried: {one.why}")) for one in search.not_tried]
+    return [*found, *never]
+
+
+def _speed(one: LogSpeed | None) -> str:
+    if one is None:
+        return NONE
+    low, high = (math.exp(one.value + side * Z * one.sd) for side in (-1, 1))
+    return f"{math.exp(one.value):.2f} ({low:.2f} to {high:.2f})"

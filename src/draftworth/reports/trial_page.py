@@ -15,6 +15,7 @@ from draftworth.reports.trial.conditions import arms_html, conditions_html, miss
 from draftworth.reports.trial.costs import costs_html
 from draftworth.reports.trial.doubts import confounders_html, findings_html
 from draftworth.reports.trial.drift import drift_html
+from draftworth.reports.trial.evencurves import even_curves_html
 from draftworth.reports.trial.gather import gather
 from draftworth.reports.trial.head import head_html, headline
 from draftworth.reports.trial.loads import loads_html
@@ -34,7 +35,8 @@ def trial_page(folder: Path, record: TrialRecord, explained: Explained | None) -
     """Return a trial's page.
 
     Args:
-        folder: the trial's, with what it left of requests.parquet and journal.db; nothing is written there.
+        folder: the trial's, with what it left of requests.parquet and journal.db; nothing is written there but
+            profiles whose traces nobody has read.
         record: the trial.
         explained: where its milliseconds went; None: the page says that this is not known.
     """
@@ -50,7 +52,7 @@ def page_of(subject: Subject) -> str:
         search_html(subject),
         overview_html(subject),
         variants_html(subject),
-        row(loads_html(subject), costs_html(subject), drift_html(subject)),
+        row(loads_html(subject), costs_html(subject), even_curves_html(subject), drift_html(subject)),
         profiles_html(subject),
         confounders_html(subject),
         findings_html(subject),

@@ -106,6 +106,12 @@ def _explain(record: TrialRecord, folder: Path, wrong: list[str]) -> "Explained 
 
 def _draw(record: TrialRecord, folder: Path, explained: "Explained | None", wrong: list[str]) -> None:
     try:
+        from draftworth.reports.markdown import write_report  # noqa: PLC0415 - lazy
+
+        write_report(folder, record, explained)
+    except Exception as error:  # noqa: BLE001 - a bug in writing it, kept for a report of it
+        wrong += traceback.format_exception(error)
+    try:
         from draftworth.reports.trial_page import trial_page  # noqa: PLC0415 - lazy: altair takes a second
 
         write_text(folder / PAGE, trial_page(folder, record, explained))

@@ -188,6 +188,7 @@ def _arm(arm: ArmInfo, blocks: Sequence[Block], config: CommonConfig, *, given_u
         engine=arm.engine,
         version=facts.version,
         runner=facts.runner,
+        device=facts.device or arm.device,
         command=arm.command,
         declared=dict(arm.declared),
         starts=tuple(

@@ -54,6 +54,9 @@ class ArmRecord(Frozen):
     engine: str
     version: str | None = None
     runner: str | None = None
+    device: str | None = None
+    """What it ran on, in the engine's own word (`cpu`, `cuda`); None where neither its log nor the machine tells, and
+    in records of earlier versions. `trials.device.device_of` reads both."""
     command: tuple[str, ...] = ()
     declared: dict[str, Any] = {}
     """The declared difference: speculative_config, args, env (values hidden)."""

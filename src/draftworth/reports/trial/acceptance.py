@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from draftworth.engines.base import AcceptanceCounts
-from draftworth.explain.base import Account, Change
+from draftworth.explain.base import Account, BreakEven, Change
 from draftworth.reports.page import Row, Table
 from draftworth.reports.trial.accounts import beats, load_of
 from draftworth.reports.trial.base import Subject
@@ -125,9 +125,7 @@ def _lengths(name: str, accounts: Sequence[Account]) -> str:
         found = one.break_even
         if found.length is None and found.measured_length is None:
             continue
-        pays = None
-        if found.length is not None and found.measured_length is not None:
-            pays = found.measured_length > found.length
+        pays = _pays(found)
         far = found.length is not None and found.length > 2 * found.longest
         rows.append(
             {
@@ -141,8 +139,9 @@ def _lengths(name: str, accounts: Sequence[Account]) -> str:
             }
         )
     caption = (
-        "Dot: tokens per drafting step that were reached. Upright line: what costs nothing and gains nothing at this "
-        "coverage. Grey: what is possible (k + 1). At the right: reached / break-even."
+        "Dot: tokens per drafting step that were reached; grey where the break-even's interval holds them. Upright "
+        "line: what costs nothing and gains nothing at this coverage. Grey: what is possible (k + 1). At the right: "
+        "reached / break-even; the table has its 95 % interval."
     )
     svg = draw.finished(
         draw.against(rows, "acceptance length per drafting step"),
@@ -156,7 +155,7 @@ def _lengths(name: str, accounts: Sequence[Account]) -> str:
                 load_of(one),
                 (
                     cell(one.break_even.measured_length),
-                    cell(one.break_even.length) if one.break_even.length is not None else NONE,
+                    even_of(one.break_even),
                     f"{one.break_even.longest:g}",
                 ),
             )
@@ -164,6 +163,22 @@ def _lengths(name: str, accounts: Sequence[Account]) -> str:
         ),
     )
     return panel("Acceptance against the break-even", caption, svg, table)
+
+
+def _pays(found: BreakEven) -> bool | None:
+    """Return whether drafts were accepted beyond the break-even; None where that is within its interval, or unknown."""
+    reached, needed = found.measured_length, found.length
+    if reached is None or needed is None:
+        return None
+    low, high = (needed if end is None else end for end in (found.low, found.high))
+    return None if low <= reached <= high and low < high else reached > needed
+
+
+def even_of(found: BreakEven) -> str:
+    """Return a break-even with its interval, for a person."""
+    if found.length is None:
+        return NONE
+    return cell(found.length) + ("" if found.ends is None else f" ({cell(found.ends[0])} to {cell(found.ends[1])})")
 
 
 def changes_html(accounts: Sequence[Account]) -> str:

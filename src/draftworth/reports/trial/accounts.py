@@ -9,6 +9,7 @@ from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
     from draftworth.explain.base import Account, Change, Explained
+    from draftworth.reports.trial.base import Subject
 
 _SPECULATION = "--speculative-config"
 
@@ -35,14 +36,20 @@ def load_of(account: "Account") -> str:
 
 
 def foremost(accounts: "Sequence[Account]", *, slower: bool | None = None) -> "Account | None":
-    """Return the account at the load where the arm differs most from the baseline; None of none.
+    """Return the account at the load where an arm differs most; see `explain.words.foremost`."""
+    from draftworth.explain import words  # noqa: PLC0415 - lazy
 
-    Args:
-        accounts: of one arm.
-        slower: whether the verdict says slower; accounts that say the same come first. None takes any.
+    return words.foremost(accounts, slower=slower)
+
+
+def told_account(subject: "Subject", name: str) -> "Account | None":
+    """Return the account that tells an arm's cause; None where it has none.
+
+    Of several loads it is one at which the arm did what its verdict says, that where it differs most.
     """
-    agreeing = [one for one in accounts if slower is None or (one.difference.value > 0) is slower]
-    return max(agreeing or accounts, key=lambda one: abs(one.difference.value) / one.baseline_ms, default=None)
+    from draftworth.explain.words import says_slower  # noqa: PLC0415 - lazy
+
+    return foremost(subject.accounts(name), slower=says_slower(subject.comparison(name)))
 
 
 def measured(account: "Account") -> float:

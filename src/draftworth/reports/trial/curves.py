@@ -9,7 +9,7 @@ import altair as alt
 from draftworth.reports.charts import PALETTE, SHAPES, SOFT
 from draftworth.reports.trial.draw import LEFT, WIDTH, Row, data, finished, labels
 
-__all__ = ["by_class", "finished", "over_time", "positions", "staircase"]
+__all__ = ["by_class", "finished", "over_time", "paying", "positions", "staircase"]
 
 
 def positions(bars: Sequence[Row], lines: Sequence[Row]) -> Any:
@@ -67,6 +67,43 @@ def by_class(bars: Sequence[Row], arms: Sequence[str], title: str) -> Any:
         yOffset=alt.YOffset("arm:N", sort=list(arms)),
         color=colour,
     ).properties(width=WIDTH - LEFT - 12, height=alt.Step(14))
+
+
+def paying(rows: Sequence[Row], crossing: Row | None) -> Any:
+    """Return how fast arms were by the tokens that a drafting step gave, from 1 on, with where that is the baseline.
+
+    Args:
+        rows: `length`, `times` (as fast as the baseline), `low`, `high`.
+        crossing: `length`, `low`, `high` (None: beyond what was measured): from where on a step pays for itself; None
+            where that is nowhere between two points.
+    """
+    far = max(row["length"] for row in rows)
+    end = far + max(0.08 * (far - 1), 0.05)
+    along = alt.Scale(domain=[1, end], nice=False, clamp=True)
+    axis = alt.Axis(title="tokens per drafting step", tickCount=6, grid=False, format=",~f")
+    x = alt.X("length:Q", scale=along, axis=axis)
+    title = "times as fast as the baseline"
+    ends = [row[end] for row in rows for end in ("low", "high", "times")]
+    scale = alt.Scale(domain=[min(*ends, 1.0), max(*ends, 1.0)], nice=True, zero=False, padding=6)
+    y = alt.Y("times:Q", scale=scale, axis=alt.Axis(title=title, tickCount=5))
+    base = alt.Chart(data(rows)).encode(x=x)
+    layers: list[Any] = []
+    if crossing is not None:
+        low = 1 if crossing["low"] is None else crossing["low"]
+        high = end if crossing["high"] is None else crossing["high"]
+        at = alt.Chart(data([{"length": crossing["length"], "low": low, "high": high}]))
+        if high > low:
+            layers.append(
+                at.mark_rect(color=SOFT, opacity=0.2).encode(x=alt.X("low:Q", scale=along, axis=axis), x2="high:Q")
+            )
+        layers.append(at.mark_rule(color=SOFT, strokeWidth=1.5, strokeDash=[4, 3]).encode(x=x))
+    layers += [
+        alt.Chart(data([{"times": 1.0}])).mark_rule(color=SOFT, strokeWidth=1).encode(y=y),
+        base.mark_line(color=PALETTE[0], strokeWidth=1.5).encode(y=y),
+        base.mark_rule(color=PALETTE[0], strokeWidth=2).encode(y=alt.Y("low:Q", title=title), y2="high:Q"),
+        base.mark_point(filled=True, color=PALETTE[0], size=70, opacity=1).encode(y=y),
+    ]
+    return alt.layer(*layers).properties(width=WIDTH - 62, height=190)
 
 
 def staircase(steps: Sequence[Row], marks: Sequence[Row]) -> Any:

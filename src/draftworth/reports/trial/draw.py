@@ -23,6 +23,8 @@ WIDTH = 380
 LEFT, _RIGHT = 122, 62
 _INNER = WIDTH - LEFT - _RIGHT
 _LETTERS = 16
+_LAST = 7
+"""Letters of the end of a name that is cut."""
 _STEP = 25
 _BLUE, _ORANGE, _GREEN, _PINK, _OLIVE, _GREY = PALETTE
 COLOURS = {"faster": _BLUE, "slower": _ORANGE, "neither": _GREY}
@@ -231,7 +233,9 @@ def _lanes(names: Sequence[str]) -> alt.Y:
 def labels() -> alt.Axis:
     """Return an axis of names beside a plot, in a column of a width that is the same in every plot."""
     # Fonts differ between who draws and who reads, so that letters are counted: no label is wider than its column.
-    cut = f"length(datum.label) > {_LETTERS} ? slice(datum.label, 0, {_LETTERS - 1}) + '…' : datum.label"
+    # Names of a search differ at their ends (draft_model-k3-cut), so they are cut in the middle.
+    ends = f"slice(datum.label, 0, {_LETTERS - _LAST - 1}) + '…' + slice(datum.label, -{_LAST})"
+    cut = f"length(datum.label) > {_LETTERS} ? {ends} : datum.label"
     return alt.Axis(
         title=None,
         labelLimit=0,

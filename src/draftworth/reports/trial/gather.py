@@ -10,14 +10,16 @@ from draftworth.bench.rows import NAME as ROWS
 from draftworth.bench.rows import PARTS
 from draftworth.errors import DraftworthError
 from draftworth.explain.base import Explained
+from draftworth.findings import Code
+from draftworth.profiles.base import Profile
 from draftworth.reports.markdown import on_endpoints
 from draftworth.reports.trial.base import Subject
-from draftworth.reports.words import plural
+from draftworth.reports.words import ended, plural
 from draftworth.trials.config import BASELINE
 from draftworth.trials.diagnostics import PROFILE
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
-from draftworth.trials.profiling import kept
+from draftworth.trials.profiling import kept_or_lost
 from draftworth.trials.record import TrialRecord
 from draftworth.verdicts.base import Verdict
 
@@ -41,7 +43,10 @@ _MORE = (
 
 
 def gather(folder: Path, record: TrialRecord, explained: Explained | None) -> Subject:
-    """Read what there is of a trial. Nothing is written, nothing raises for a damaged file."""
+    """Read what there is of a trial. Nothing raises for a damaged file.
+
+    Nothing is written but profiles whose traces nobody has read yet: that takes a while, and once is enough.
+    """
     missing: list[str] = []
     rows = _rows(folder, missing)
     events = _events(folder, record, missing)
@@ -54,8 +59,21 @@ def gather(folder: Path, record: TrialRecord, explained: Explained | None) -> Su
         )
     else:
         missing += explained.left_out if explained else ()
-    profiles = {arm.name: found for arm in record.arms if (found := kept(folder, f"{PROFILE}-{arm.name}")) is not None}
+    profiles = _profiles(folder, record, missing)
     return Subject(record, explained, tuple(rows), tuple(events), tuple(missing), profiles)
+
+
+def _profiles(folder: Path, record: TrialRecord, missing: list[str]) -> dict[str, Profile]:
+    """Return the profiles there are; one that is lost is told where the record's own findings do not tell it."""
+    told = {one.arm for one in record.findings if one.code is Code.NOT_PROFILED}
+    found = {}
+    for arm in record.arms:
+        profile, lost = kept_or_lost(folder, f"{PROFILE}-{arm.name}")
+        if profile is not None:
+            found[arm.name] = profile
+        elif lost is not None and lost.arm not in told:
+            missing.append(ended(one_line(lost.message)))
+    return found
 
 
 def _variants(record: TrialRecord, rows: Sequence[RequestRow]) -> bool:

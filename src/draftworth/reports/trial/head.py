@@ -8,7 +8,8 @@ from draftworth.explain.words import otherwise
 from draftworth.findings import Code
 from draftworth.reports.markdown import looks, on_endpoints
 from draftworth.reports.page import Tile, tiles
-from draftworth.reports.trial.accounts import foremost, load_of, told_of
+from draftworth.reports.trial.acceptance import even_of
+from draftworth.reports.trial.accounts import load_of, told_account, told_of
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.next import next_step
 from draftworth.reports.trial.timeline import not_restored
@@ -157,14 +158,7 @@ def best_account(subject: Subject) -> Account | None:
 
     Of several loads it is one at which the arm did what the verdict says, that where it differs most.
     """
-    if not subject.best:
-        return None
-    found = subject.comparison(subject.best)
-    ratio = judged(found) if found is not None else None
-    slower = None
-    if found is not None and ratio is not None:
-        slower = (ratio.estimate > 1) is (found.metric not in HIGHER_IS_BETTER)
-    return foremost(subject.accounts(subject.best), slower=slower)
+    return told_account(subject, subject.best) if subject.best else None
 
 
 def _drafting(subject: Subject) -> str:
@@ -225,7 +219,7 @@ def _acceptance_tile(subject: Subject) -> list[Tile]:
     needed = account.break_even.length if account else None
     about = "per drafting step"
     if account and needed:
-        about += f"; break-even {number(needed)}, at most {account.break_even.longest:g}"
+        about += f"; break-even {even_of(account.break_even)}, at most {account.break_even.longest:g}"
     elif arm is not None and arm.acceptance is not None:
         about += f"; {percent(arm.acceptance.acceptance_rate)} of drafted tokens accepted"
     return [Tile("Acceptance length", number(measured), "tokens", about)]

@@ -1,8 +1,9 @@
 """What to do now, in a sentence: from the record and its account alone."""
 
+import re
 import shlex
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 
 from draftworth.decisions.more import more_evidence
 from draftworth.decisions.needs import keeps_back
@@ -14,6 +15,13 @@ from draftworth.reports.trial.base import Subject
 from draftworth.reports.words import ended, judged, sentence
 from draftworth.trials.record import TrialRecord
 from draftworth.verdicts.base import Verdict
+
+
+def next_text(subject: Subject) -> str:
+    """Return what to do now as Markdown: `next_step` with its commands as code."""
+    text = re.sub(r"<code[^>]*>", " `", next_step(subject))
+    text = re.sub(r"<[^>]+>", "", text.replace("</code>", "` "))
+    return re.sub(r" +([.,;:]|$)", r"\1", re.sub(r" +", " ", unescape(text))).strip()
 
 
 def next_step(subject: Subject) -> str:
@@ -118,7 +126,7 @@ def _paying(subject: Subject) -> _Paying | None:
     if not found:
         return None
     _, change, had, arm = max(found, key=lambda one: one[0])
-    more = f"That is more than the {had:.2f} that {arm} was measured at."
+    more = f"That is more than the {had:.2f} times as fast that {arm} was measured at."
     low = change.speed_up.low if change.speed_up is not None else 0.0
     return _Paying(_change(change, more), low > max(1.0, had))
 

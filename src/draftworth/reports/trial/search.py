@@ -2,11 +2,13 @@
 
 from html import escape
 
-from draftworth.reports.page import html_table
+from draftworth.reports.page import Column, Row, Table, html_table
 from draftworth.reports.search import SCHEDULE, adopting, flags, rows_of, schedule, setting, summary, where
 from draftworth.reports.trial.base import Subject
-from draftworth.reports.trial.parts import fold, plain_table, section
+from draftworth.reports.trial.parts import fold, section
+from draftworth.reports.words import sentence
 
+_SPEEDS = "times as fast as the baseline (95 %)"
 _OPEN = 12
 """Rows of a table that stand unfolded."""
 
@@ -27,7 +29,9 @@ def search_html(subject: Subject) -> str:
     found += [f"<p>{escape(one)}</p>" for one in adopting(record)]
     if search.unpredicted is not None:
         found.append(f"<p>{escape(search.unpredicted)}</p>")
-    rows = rows_of(search)
-    table = plain_table("Settings", ["what came of it", "why"], rows)
+    at = [Column(_SPEEDS, f"{load} at a time") for load in search.loads]
+    rows = tuple(Row(name, cells) for name, cells in rows_of(search))
+    table = Table("Settings", (*at, Column("", "what came of it, and why it was next or never")), rows)
     body = html_table(table, heading=False) if len(rows) <= _OPEN else fold(table, "trial.json")
-    return section("Search", f'{"".join(found)}<div class="words">{body}</div>', f"{summary(search)}.", key="search")
+    told = sentence(summary(search).removeprefix("Search: "))
+    return section("Search", f'{"".join(found)}<div class="words">{body}</div>', told, key="search")

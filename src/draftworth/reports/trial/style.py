@@ -22,6 +22,7 @@ section { margin-top: 2.5rem; }
 section > h2 { margin: 0 0 .6rem; font-size: 1.25rem; overflow-wrap: anywhere; }
 .text { max-width: 62rem; color: var(--soft); margin-bottom: 1rem; overflow-wrap: anywhere; }
 .plots { grid-template-columns: repeat(auto-fill, minmax(min(100%, 21.5rem), 1fr)); align-items: start; gap: 2rem; }
+.plots + .plots { margin-top: 2rem; }
 .panel, figure, .stack { min-width: 0; }
 .stack { display: grid; gap: 1.5rem; }
 figure { break-inside: avoid; }
@@ -55,6 +56,7 @@ a { color: var(--info); }
 @media (max-width: 40rem) { body { padding: 1.1rem 1rem 3rem; font-size: 15px; } h1 { font-size: 1.3rem; }
   .answer { grid-template-columns: 1fr; gap: .5rem; margin-top: .8rem; }
   .answer div { padding: .5rem .8rem .6rem; }
+  .words tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 7rem; max-width: 9rem; }
   header .tiles { grid-template-columns: 1fr 1fr; } .tiles div { padding: .5rem .8rem; }
   .tiles b { font-size: 1.1rem; } }
 @media print { html { font-size: 12px; } .plots { gap: 1rem 1.5rem; } details { display: none; }

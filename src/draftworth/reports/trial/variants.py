@@ -7,7 +7,7 @@ from typing import Any
 from draftworth.explain.base import CAUSES, Account
 from draftworth.reports.page import Column, Row, Table, html_table
 from draftworth.reports.trial.acceptance import acceptance_panels, changes_html
-from draftworth.reports.trial.accounts import foremost, load_of
+from draftworth.reports.trial.accounts import load_of, told_account
 from draftworth.reports.trial.base import Subject
 from draftworth.reports.trial.doubts import output_text
 from draftworth.reports.trial.head import best_account
@@ -93,7 +93,7 @@ def _table(subject: Subject, metric: str) -> Table:
 def _at_one_load(subject: Subject) -> tuple[str, dict[str, Account]]:
     """Return a load, and each variant's account there: parts of another load are not to be compared with them."""
     first = next((name for name in subject.variants if subject.accounts(name)), "")
-    chosen = best_account(subject) or foremost(subject.accounts(first))
+    chosen = best_account(subject) or told_account(subject, first)
     if chosen is None:
         return "", {}
     load = load_of(chosen)

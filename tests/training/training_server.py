@@ -1,0 +1,98 @@
+"""A server that answers chats and completions with the token ids of a small target, and counts what it is asked."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from draftworth.training.template import ChatTemplate
+
+Answers = Callable[[str], str]
+
+
+class AnsweringServer:
+    """What the server does; a test changes it while it runs.
+
+    Attributes:
+        answer: makes the answer's text of the last message's.
+        with_ids: whether ids are told.
+        failures: statuses of the next requests, in order.
+        asked: bodies of all requests that were answered.
+    """
+
+    def __init__(self, target: Path, answer: Answers) -> None:
+        self.template = ChatTemplate(target, {}, learn_thinking=True)
+        self.answer = answer
+        self.with_ids = True
+        self.finish = "stop"
+        self.failures: list[int] = []
+        self.refuse_fields = False
+        self.asked: list[Mapping[str, Any]] = []
+        self.lock = threading.Lock()
+        self.url = ""
+
+    def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        with self.lock:
+            if self.failures:
+                status = self.failures.pop(0)
+                if status != 200:
+                    return status, {"error": {"message": f"scripted {status}"}}
+            if self.refuse_fields and "return_token_ids" in body:
+                return 400, {"error": {"message": "unknown field return_token_ids"}}
+            self.asked.append(body)
+        if path == "/v1/completions":
+            prompt = list(body["prompt"])
+            text = self.answer(self.template.decode(prompt))
+            made: dict[str, Any] = {"text": text, "index": 0, "finish_reason": self.finish}
+        else:
+            shown = self.template.render(body["messages"], body.get("tools"), begin=True)
+            prompt = self.template.output(shown).tolist()
+            text = self.answer(body["messages"][-1]["content"])
+            made = {"message": {"role": "assistant", "content": text}, "index": 0, "finish_reason": self.finish}
+        said: dict[str, Any] = {"id": "x", "model": "m", "choices": [made]}
+        if self.with_ids and body.get("return_token_ids"):
+            made["token_ids"] = self.template.output(text + "<|im_end|>").tolist()
+            said["prompt_token_ids"] = prompt
+            said["usage"] = {"completion_tokens": len(made["token_ids"])}
+        return 200, said
+
+
+@contextmanager
+def answering(target: Path, answer: Answers) -> Iterator[AnsweringServer]:
+    """Run such a server on a free port."""
+    server = AnsweringServer(target, answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._say(200, {"data": [{"id": "m"}]})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self._say(*server.reply(self.path, body))
+
+        def _say(self, status: int, value: Mapping[str, Any]) -> None:
+            text = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing."""
+
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.daemon_threads = True
+    thread = threading.Thread(target=listening.serve_forever, args=(0.01,))
+    thread.start()
+    server.url = f"http://127.0.0.1:{listening.server_address[1]}"
+    try:
+        yield server
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
