@@ -7,7 +7,7 @@ these change a verdict:
 - `foreign_requests` (in any arm but those that only measure), `client_saturated` (in the baseline or that variant),
   `speculation_off`, `prefix_cache_warmer` and `synthetic_acceptance` (in that variant) and `baseline_speculates` take
   *faster* and *slower* back to *inconclusive* (`verdicts.weaken`): something else was measured than what would be
-  claimed.
+  claimed. `prefix_cache_colder` takes *slower* alone back.
 - `output_suspect` and `output_unchecked` take *faster* back to *inconclusive*, unless the check was switched off.
 """
 
@@ -85,6 +85,7 @@ class Code(StrEnum):
     DRAFTS_REMEMBERED = "drafts_remembered"
     SAMPLED_DIVERGED = "sampled_diverged"
     SETTING_FAILED = "setting_failed"
+    PREFIX_CACHE_COLDER = "prefix_cache_colder"
 
 
 _ADVICE: dict[Code, tuple[Severity, str]] = {
@@ -254,6 +255,13 @@ _ADVICE: dict[Code, tuple[Severity, str]] = {
         (
             "the server had more of the prompts in its prefix cache in one arm, or at one point, which makes it look "
             "faster; repeat with a fresh server in each arm, or with more prompts and one repeat"
+        ),
+    ),
+    Code.PREFIX_CACHE_COLDER: (
+        "info",
+        (
+            "the baseline's server had more of the prompts in its prefix cache than the variant's, which makes the "
+            "variant look slower: it is not called slower for that"
         ),
     ),
     Code.DRAFTS_REMEMBERED: (

@@ -33,6 +33,7 @@ from draftworth.trials.plan import plan
 from draftworth.trials.plan_text import lines
 from draftworth.trials.power import power_of
 from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.trials.remarks import ArmInfo, warmer
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import checked, score_all, spread
 from draftworth.trials.steps import Kind
@@ -184,6 +185,21 @@ def test_a_trial_goes_on_where_a_finding_so_far_would_take_the_verdict_back() ->
     for one, cached in zip(warm, (0, 90, 0), strict=True):
         one.cache = (100, cached)
     assert not enough_at_first(warm)
+
+
+def test_a_setting_that_was_left_early_has_the_cache_of_the_windows_it_has() -> None:
+    # Later parts find their prompts cached by earlier loads; the variant never came to them.
+    base, variant = block("baseline", 1), block("ngram", 2, 0.4)
+    (window,) = base.windows
+    base.windows = [replace(window, cache=(100, 0)), replace(window, cache=(100, 90))]
+    base.cache, variant.cache = (200, 90), (100, 2)
+    arm = ArmInfo("ngram", speculates=True)
+    assert warmer(arm, [base], [variant]) == []
+    variant.cache = (100, 40)
+    assert [one.code for one in warmer(arm, [base], [variant])] == [Code.PREFIX_CACHE_WARMER]
+    base.windows = base.windows[:1]
+    base.cache, variant.cache = (100, 40), (100, 0)
+    assert [one.code for one in warmer(arm, [base], [variant])] == [Code.PREFIX_CACHE_COLDER]
 
 
 def test_the_restart_prior_of_the_first_token_is_the_files() -> None:

@@ -60,3 +60,11 @@ def test_a_category_stays_a_category() -> None:
     one = CategoryComparison(category="chat", verdict=Verdict.SLOWER)
     found = weaken(one, [find(Code.FOREIGN_REQUESTS, "x")])
     assert (found.category, found.verdict) == ("chat", Verdict.INCONCLUSIVE)
+
+
+def test_a_colder_cache_takes_only_a_slowdown_back() -> None:
+    colder = [find(Code.PREFIX_CACHE_COLDER, "x")]
+    assert weaken(compared(Verdict.FASTER), colder) == compared(Verdict.FASTER)
+    found = weaken(compared(Verdict.SLOWER), colder)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "the baseline's prefix cache was warmer" in found.reason

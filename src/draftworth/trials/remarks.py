@@ -79,12 +79,28 @@ def cache_share(blocks: Sequence[Block]) -> float | None:
 
 
 def warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block]) -> list[Finding]:
-    """Return the finding that more of the prompts were in the prefix cache in one arm than in the other."""
-    one, other = cache_share(baseline), cache_share(blocks)
+    """Return the finding that more of the prompts were in the prefix cache in one arm than in the other.
+
+    A variant that was left early is compared over the windows that it has too.
+    """
+    one, other = _shares(baseline, blocks)
     if one is None or other is None or abs(one - other) <= _CACHE_APART:
         return []
     message = f"prompt tokens found in the prefix cache: baseline {one:.0%}, {arm.name} {other:.0%}"
-    return [find(Code.PREFIX_CACHE_WARMER, message, arm=arm.name)]
+    code = Code.PREFIX_CACHE_WARMER if other > one else Code.PREFIX_CACHE_COLDER
+    return [find(code, message, arm=arm.name)]
+
+
+def _shares(baseline: Sequence[Block], blocks: Sequence[Block]) -> tuple[float | None, float | None]:
+    """Return the shares of the baseline and of a variant, over the windows that both have where they tell of each."""
+    most = max((len(block.windows) for block in blocks), default=0)
+    cut = any(len(block.windows) > most for block in baseline)
+    alike = [[window.cache for window in block.windows[:most]] for block in baseline]
+    if not cut or any(one is None for some in alike for one in some):
+        return cache_share(baseline), cache_share(blocks)
+    looked = sum(one[0] for some in alike for one in some if one is not None)
+    found = sum(one[1] for some in alike for one in some if one is not None)
+    return (found / looked if looked else None), cache_share(blocks)
 
 
 def confounded(

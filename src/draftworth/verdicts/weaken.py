@@ -20,6 +20,8 @@ WEAKENS = {
 }
 """The findings that say that something else was measured than what the verdict would claim. Every other one leaves the
 verdict: it explains a result, or takes from what is known beside the times."""
+ONLY_SLOWER = {Code.PREFIX_CACHE_COLDER: "the baseline's prefix cache was warmer"}
+"""Those that can only have made the variant slower: they leave *faster*."""
 FROM_ANY_ARM = frozenset({Code.FOREIGN_REQUESTS})
 """Those that count whichever arm they were seen in: what befell one server may have befallen the others unseen."""
 _CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER})
@@ -35,7 +37,8 @@ def weaken(comparison: C, findings: Sequence[Finding]) -> C:
     Returns:
         The same with INCONCLUSIVE for FASTER or SLOWER, and why, where a finding of `WEAKENS` is among them.
     """
-    why = list(dict.fromkeys(WEAKENS[one.code] for one in findings if one.code in WEAKENS))
+    counts = {**WEAKENS, **(ONLY_SLOWER if comparison.verdict is Verdict.SLOWER else {})}
+    why = list(dict.fromkeys(counts[one.code] for one in findings if one.code in counts))
     if not why or comparison.verdict not in _CLAIMS:
         return comparison
     reason = f"{comparison.verdict}, but {' and '.join(why)}. Measured speed: {comparison.reason}"
