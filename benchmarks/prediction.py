@@ -1,8 +1,8 @@
 """How far off predictions are: every arm that was measured for it, predicted from its baseline, into the docs.
 
 Reads benchmarks/data/prediction/<run>/ (a run is one machine, engine and model): costs-baseline.json as `draftworth
-probe` wrote it, and the trials' folders below. Engine modes come from each run's own null-draft and synthetic arms;
-those are not judged.
+probe` wrote it, and the trials' folders below. Engine modes come from each run's own null-draft and synthetic arms,
+which are not judged then, or from the library alone, which is what is known before any reload.
 
     python -m benchmarks.prediction [--keep FOLDER RUN]
 
@@ -13,16 +13,18 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from benchmarks.prediction_tables import Run, table
 
+from draftworth.costs import library as library_module
 from draftworth.costs.file import load_costs
-from draftworth.predict.base import Checked, CheckedCell
 from draftworth.predict.check import check_trials
 from draftworth.predict.trialcosts import costs_of
 from draftworth.trials.record import read
@@ -53,16 +55,12 @@ KEPT = (
     "prompt_token_ids",
     "token_ids",
 )
+KINDS = {"cpu": "2 CPU cores", "h200": "one H200"}
+"""How the library's names of a run's kind of machine begin, by the first part of the run's name."""
+FEWEST = 3
+"""Entries from which the library tells a mode."""
 VOCABULARY = 1 << 18
 """Ids are below this."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One machine, engine and model."""
-
-    name: str
-    checked: Checked
 
 
 def keep(source: Path, name: str) -> None:
@@ -102,42 +100,34 @@ def runs() -> list[Run]:
     for folder in sorted(path for path in DATA.iterdir() if path.is_dir()):
         trials = sorted(path.parent for path in folder.glob("*/trial.json"))
         fits = [one for one in trials if one.name.startswith("fit-")]
-        costs = load_costs(folder / "costs-baseline.json")
+        probed = load_costs(folder / "costs-baseline.json")
+        costs = probed
         if fits:  # these alone tell modes; the others are judged, synthetic ones too
-            costs = costs_of(fits, [read(one) for one in fits], costs, [])[0]
-        found.append(Run(folder.name, check_trials([one for one in trials if one not in fits], costs)))
+            costs = costs_of(fits, [read(one) for one in fits], probed, [])[0]
+        judged = [one for one in trials if one not in fits]
+        bare = check_trials(judged, probed, before_reload=True)
+        with library_without(KINDS[folder.name.partition("-")[0]]) as left:
+            elsewhere = check_trials(judged, probed, before_reload=True) if left >= FEWEST else None
+        found.append(Run(folder.name, check_trials(judged, costs), bare, elsewhere))
     return found
 
 
-def errors(cells: Sequence[CheckedCell]) -> str:
-    """Return median and 95th percentile of the absolute error, and wrong signs."""
-    absolute = np.array([abs(one.error) for one in cells])
-    wrong = sum(one.sign_right is False for one in cells)
-    return f"{len(cells)} | {np.median(absolute):.1%} | {np.quantile(absolute, 0.95):.1%} | {wrong}"
+@contextmanager
+def library_without(hardware: str) -> Iterator[int]:
+    """Take what was measured on a kind of machine out of the library; gives how many entries tell both steps then."""
+    whole = library_module.library()
+    left = tuple(one for one in whole.entries if not one.hardware.startswith(hardware))
+    with mock.patch.object(library_module, "library", return_value=whole.model_copy(update={"entries": left})):
+        yield sum(one.added_ms is not None for one in left)
 
 
-def table(found: Sequence[Run]) -> list[str]:
-    """Return the page's tables."""
-    every = [cell for run in found for cell in run.checked.cells]
-    lines = ["| run | cells | median absolute error | 95th percentile | wrong signs |", "|---|---|---|---|---|"]
-    lines += [f"| {run.name} | {errors(run.checked.cells)} |" for run in found if run.checked.cells]
-    if every:
-        lines.append(f"| **all** | {errors(every)} |")
-    names = ["run", "arm", "at a time", "predicted", "measured (95 %)", "error"]
-    names += ["steps per token, predicted / measured", "step ms, predicted / measured"]
-    lines += ["", f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    lines += [
-        f"| {run.name} | {one.arm} | {one.concurrency} | {one.predicted.value:.3f} | {one.measured.value:.3f} "
-        f"({one.measured.low:.3f} to {one.measured.high:.3f}) | {one.error:+.1%} | {one.steps_per_token.value:.3f} / "
-        f"{_or(one.measured_steps_per_token)} | {one.step_ms.value:.2f} / {_or(one.measured_step_ms)} |"
-        for run in found
-        for one in run.checked.cells
-    ]
-    return lines
-
-
-def _or(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _kept(run: Run) -> dict[str, object]:
+    """Return a run's figures: those with its own modes, and with the library's below `before_reload`."""
+    bare = {"library": run.library, "library_elsewhere": run.elsewhere}
+    return {
+        **run.checked.model_dump(mode="json"),
+        "before_reload": {name: one.model_dump(mode="json") for name, one in bare.items() if one is not None},
+    }
 
 
 def main() -> int:
@@ -149,15 +139,17 @@ def main() -> int:
         keep(Path(args.keep[0]), args.keep[1])
         return 0
     found = runs()
-    print("\n".join(table(found)))
+    told = table(found)
+    print("\n".join(told))
     for run in found:
         for text in run.checked.left_out:
             print(f"{run.name}: left out: {text}")
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN, 1)
-    PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(table(found))}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+        for text in run.checked.findings:
+            print(f"{run.name}: finding: {text}")
+    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
+    PAGE.write_text(f"{before}{BEGIN}\n{chr(10).join(told)}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
     (ROOT / "benchmarks" / "results" / "prediction.json").write_text(
-        json.dumps({run.name: run.checked.model_dump(mode="json") for run in found}, indent=1) + "\n", encoding="utf-8"
+        json.dumps({run.name: _kept(run) for run in found}, indent=1) + "\n", encoding="utf-8"
     )
     return 0
 

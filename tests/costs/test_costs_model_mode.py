@@ -240,3 +240,20 @@ def test_an_idle_step_is_that_of_the_same_k_where_it_was_measured() -> None:
 
     assert [idle(3), idle(5)] == pytest.approx([2.0, 3.0])
     assert idle(8) == pytest.approx(2.5)  # of neither: both
+
+
+def test_beyond_the_lengths_of_a_batch_its_own_nearest_length_leads() -> None:
+    """One request of 9 tokens lies beyond its own k = 5, whatever 4 requests of 2 tokens or 2 of 6 add to 8 and 12."""
+    dear = [mode(batch, 2, 9.0, 6.0) for batch in (2, 4, 8)]
+    own = [mode(1, 2, 3.0, 4.9), mode(1, 6, 1.0, 9.0)]
+    longest = [mode(batch, 6, ms, 10.0) for batch, ms in ((2, 2.0), (4, 2.0), (8, 2.0))]
+    base = model(*own, *longest).base([9], 384).ms
+    with_others = model(*own, *longest, *dear).speculating([9], 384, method="ngram", runner="V1")
+    # Half-way from its own 6 tokens to the 12 of two requests of that length.
+    assert with_others.ms - base == pytest.approx((1.0 + 2.0) / 2, abs=0.02)
+    assert with_others.low - base < 1.0
+    assert not with_others.measured
+    # A batch that was not measured: between its neighbours, each at the length that is asked for.
+    three = model(*own, *longest, *dear).speculating([4, 4, 4], 384, method="ngram", runner="V1")
+    between = [np.interp(4, (2, 6), ends) for ends in ((9.0, 2.0), (9.0, 2.0))]
+    assert three.ms - model(*own).base([4, 4, 4], 384).ms == pytest.approx(np.mean(between), abs=0.02)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import prediction, prediction_case
+from benchmarks import prediction, prediction_case, prediction_tables
 from draftworth.drafters import drafter
 from draftworth.drafters.base import Setting
 from draftworth.predict.advice import reloads, verdict
@@ -182,6 +182,33 @@ def test_a_table_holds_settings_of_one_server() -> None:
     assert len(table.loads) == 1
 
 
+def test_a_table_is_of_one_drafter_and_says_all_that_a_server_is_started_with() -> None:
+    """V1 pays at 1 and V2 at 4: neither server has both, and without its window a table is another server's."""
+    names = ("vllm-ngram-v1", "vllm-ngram-v2")
+    some = [
+        one.model_copy(update={"drafter": name})
+        for name, one in zip(
+            names * 2, (told(5, 1, 1.5), told(3, 1, 0.5), told(5, 4, 0.9), told(3, 4, 1.6)), strict=True
+        )
+    ]
+    table = per_batch_size(
+        [one.model_copy(update={"idle_speed_up": 1.0}) for one in some], {n: drafter(n) for n in names}
+    )
+    assert table is not None
+    assert table.drafter == "vllm-ngram-v2"
+    assert (table.k, table.min, table.max) == (3, 2, 4)
+    assert table.table == ((1, 2, 0), (3, 4, 3), (5, 5, 0))
+    flag, config = table.arguments
+    assert flag == "--speculative-config"
+    assert json.loads(config) == {
+        "method": "ngram",
+        "num_speculative_tokens": 3,
+        "prompt_lookup_min": 2,
+        "prompt_lookup_max": 4,
+        "num_speculative_tokens_per_batch_size": [[1, 2, 0], [3, 4, 3], [5, 5, 0]],
+    }
+
+
 @given(st.dictionaries(st.integers(1, 512), st.integers(0, 8), min_size=1, max_size=12))
 def test_ranges_cover_every_batch_size_once_and_keep_what_was_predicted(k_at: dict[int, int]) -> None:
     found = ranges(k_at)
@@ -230,4 +257,4 @@ def test_the_case_in_the_docs_is_what_its_script_makes() -> None:
 def test_the_error_in_the_docs_is_what_its_script_makes() -> None:
     page = prediction.PAGE.read_text(encoding="utf-8")
     block = page.split(prediction.BEGIN)[1].split(prediction.END)[0].strip().splitlines()
-    assert block == prediction.table(prediction.runs())
+    assert block == prediction_tables.table(prediction.runs())

@@ -124,16 +124,63 @@ def test_the_interval_joins_costs_and_requests() -> None:
     sure = told(some)
     assert sure.speed_up.low == sure.speed_up.high == sure.speed_up.value
     costly = told(some, model=Stairs(spread=1.1))
-    assert math.log(costly.speed_up.high / costly.speed_up.value) == pytest.approx(math.sqrt(2) * math.log(1.1))
+    assert math.log(costly.tpot_ratio.high / costly.tpot_ratio.value) == pytest.approx(dearer(0.5))
     several = requests([50, 50], [90, 10], [20, 80], tokens=[125, 110, 150])
     cost = np.array([50 * 3.5 + 50 * 6, 90 * 3.5 + 10 * 6, 20 * 3.5 + 80 * 6]) / np.array([125, 110, 150])
     width = 1.96 * cost.std(ddof=1) / math.sqrt(3) / cost.mean()
     few = told(several)
     assert math.log(few.speed_up.high / few.speed_up.value) == pytest.approx(width)
     both = told(several, model=Stairs(spread=1.1))
-    assert math.log(both.speed_up.high / both.speed_up.value) == pytest.approx(
-        math.hypot(width, math.sqrt(2) * math.log(1.1))
+    idle, drafting = 50 / 125 + 90 / 110 + 20 / 150, 50 / 125 + 10 / 110 + 80 / 150
+    assert math.log(both.tpot_ratio.high / both.tpot_ratio.value) == pytest.approx(
+        math.hypot(width, dearer(idle / (idle + drafting)))
     )
+
+
+def dearer(idle: float) -> float:
+    """Return the reach of a ratio of one stream whose costs are off by 10 %, T(1) on both sides of it at once.
+
+    T(1) = 2.5, T(2) = 3, M0 = 1, M1 = 3 ms; a share `idle` of the steps drafts nothing.
+    """
+    alone, step = 2.5, idle * (2.5 + 1) + (1 - idle) * (3 + 3)
+    ends = [
+        (step + idle * (alone / 1.1 - alone)) / (alone / 1.1) / (step / alone),
+        (step + (1 - idle) * 3 * 0.1) / step,
+        (step + (idle * 1 + (1 - idle) * 3) * 0.1) / step,
+    ]
+    return math.hypot(*map(math.log, ends))
+
+
+def test_where_nothing_is_drafted_and_no_mode_is_added_the_speed_up_is_one_whatever_t_is() -> None:
+    never = requests([100, 0], [50, 0], tokens=[100, 50])
+    for batch in (1, 3):
+        found = told(never, batch, Stairs(idle=0.0, drafting=3.0, spread=1.3))
+        assert found.speed_up.model_dump() == {"value": 1.0, "low": 1.0, "high": 1.0}
+
+
+def test_t_counts_once_where_most_steps_draft_nothing() -> None:
+    """95 of 100 steps are the baseline's own: T that is 30 % off says little of the ratio."""
+    found = told(requests([95, 5], tokens=[105]), model=Stairs(idle=0.0, drafting=0.0, spread=1.3))
+    assert found.speed_up.high / found.speed_up.low < 1.05
+
+
+def test_prefills_of_others_are_on_both_sides() -> None:
+    """By hand: p joins each token's time with and without speculation, so only the ratio is nearer to 1."""
+    some = requests([50, 50], tokens=[125])
+    plain, shared = (
+        predict_one(Setting(1, 2, 4), some, Stairs(), batch=2, context=100, method=("ngram", "V1"), prefill=prefill)
+        for prefill in (None, (2.0, 1.0, 3.0))
+    )
+    step = plain.parts.step_ms
+    assert plain.tpot_ratio.value == pytest.approx(0.8 * step / 3)
+    assert shared.tpot_ratio.value == pytest.approx((0.8 * step + 2) / (3 + 2))
+    assert shared.tpot_ratio.low == pytest.approx((0.8 * step + 3) / (3 + 3))
+    assert shared.tpot_ratio.high == pytest.approx((0.8 * step + 1) / (3 + 1))
+    assert shared.break_even_length == plain.break_even_length
+    assert shared.limit == plain.limit
+    assert plain.prefill_ms is None
+    assert shared.prefill_ms is not None
+    assert shared.idle_speed_up == pytest.approx((3 + 2) / (3 + 1 + 2))
 
 
 @pytest.mark.parametrize(

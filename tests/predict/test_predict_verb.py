@@ -105,7 +105,7 @@ def test_steps_that_contradict_the_replay_are_a_finding() -> None:
     done = run_cli("predict", "--check", CPU_B / "all-1", "--costs", CPU_B / COSTS, "--json")
     assert done.code == 0
     (said,) = done.json["findings"]
-    assert "suffix-8 at 1 at a time: it took 0.136 steps a token, the replay says 0.642" in said
+    assert "suffix-8 at 1 at a time: it took 0.145 steps a token, the replay says 0.642" in said
     assert "its server knew these prompts already" in said
 
 

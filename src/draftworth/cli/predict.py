@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 _PROBE_S = 90.0
 """Seconds a probe takes at most where a URL is given."""
+_LONGEST_MS = 3_600_000.0
+"""Of a time to the first token: an hour."""
 
 
 def predict(
@@ -72,6 +74,13 @@ def predict(
     context: Annotated[
         int | None, Parameter(help="Tokens of a request in the KV cache; default: the trace's, half-way an answer.")
     ] = None,
+    ttft: Annotated[
+        float | None,
+        Parameter(
+            help="The baseline's time to the first token for such prompts, one at a time, in ms: what the prefills of "
+            "other requests add to each token. Default: not counted, with a note."
+        ),
+    ] = None,
     max_model_len: MaxModelLen = None,
     model_config: Annotated[
         Path | None,
@@ -98,6 +107,13 @@ def predict(
         list[str] | None,
         Parameter(negative="", help="With --check: what an arm's server was started with, `ARM=JSON`. Repeatable."),
     ] = None,
+    before_reload: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="With --check: leave out engine modes that the trials' own arms measured, as before any reload.",
+        ),
+    ] = False,
     top: Annotated[int, Parameter(help="Rows of the table at each load.")] = 10,
     api_key_env: ApiKeyEnv = None,
     header: Headers = None,
@@ -116,11 +132,13 @@ def predict(
     if check:
         if trace is not None or url is not None:
             raise UsageError("--check takes the traffic from the trials: leave out the trace and --url")
-        return _check(check, costs, speculation or (), as_json=as_json)
-    if speculation:
-        raise UsageError("--speculation goes with --check")
+        return _check(check, costs, speculation or (), before_reload=before_reload, as_json=as_json)
+    if speculation or before_reload:
+        raise UsageError(f"--{'speculation' if speculation else 'before-reload'} goes with --check")
     if trace is None:
         raise UsageError("which trace? `draftworth trace record` makes one")
+    if ttft is not None and not 0 < ttft < _LONGEST_MS:
+        raise UsageError(f"--ttft: must be above 0 and below {_LONGEST_MS:,.0f} ms, not {ttft:g}")
     _check_values(
         costs,
         url,
@@ -157,9 +175,10 @@ def predict(
     limits = Limits(max_model_len=max_model_len, vocabulary=vocabulary)
     runs = [Run(one, _replayed(opened, one, some, loads, limits)) for one, some in zip(chosen, settings, strict=True)]
     if server is not None:
-        depth = context or context_of(runs[0].replayed[loads[0]][0].seen)
+        depth = context or context_of(runs[0])
         known = _probed(server, depth, loads, [one.k for some in settings for one in some])
-    prediction = predicted(trace, runs, known, shape=shape, context=context, draft_share=draft_share if heads else None)
+    share = draft_share if heads else None
+    prediction = predicted(trace, runs, known, shape=shape, context=context, draft_share=share, ttft_ms=ttft)
     _show(prediction, top=top, as_json=as_json)
     return EXIT_DONE
 
@@ -225,7 +244,9 @@ def _show(prediction: "Prediction", *, top: int, as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str], *, as_json: bool) -> int:
+def _check(
+    trials: Sequence[Path], costs: Path | None, speculation: Sequence[str], *, before_reload: bool, as_json: bool
+) -> int:
     from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
     from draftworth.predict.check import check_trials  # noqa: PLC0415 - lazy
     from draftworth.reports.predict import check_lines  # noqa: PLC0415 - lazy
@@ -233,7 +254,8 @@ def _check(trials: Sequence[Path], costs: Path | None, speculation: Sequence[str
 
     configs = arm_configs(speculation)
     folders = [trial if trial.is_dir() else find_trial(str(trial)) for trial in trials]
-    checked = check_trials(folders, None if costs is None else load_costs(costs), configs)
+    known = None if costs is None else load_costs(costs)
+    checked = check_trials(folders, known, configs, before_reload=before_reload)
     with suppress(BrokenPipeError):
         if as_json:
             print(json.dumps(checked.model_dump(mode="json"), indent=1, allow_nan=False))

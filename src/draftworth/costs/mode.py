@@ -4,8 +4,9 @@ The form is additive, T + M. `benchmarks/mode_form.py` compares it with a floor 
 ratio and a constant step, each judged on cells it was not fitted to: docs/costs-model.md has the figures. M belongs to
 a batch size and to the longest draft, whatever number of requests drafts in one step: that is how it is solved for, out
 of the mixture of an arm's steps. Where CUDA graphs tell mixed steps from those in which all draft (`costs.graphs`),
-each have an M of their own. Elsewhere it is interpolated, between lengths of this batch or else over the tokens of a
-step in which all draft, and the interval reaches to what the ratio form says, the best of the others on one run.
+each have an M of their own. Elsewhere it is interpolated, between lengths of this batch or else, at the nearest length,
+over the tokens of a step in which all draft, and the interval reaches to what the ratio form says, the best of the
+others on one run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -242,15 +243,28 @@ def _of_draft(modes: Sequence[EngineMode], batch: int, longest: int) -> Sequence
 
 
 def _at(modes: Sequence[EngineMode], batch: int, longest: int, value: Callable[[list[EngineMode]], float]) -> float:
-    """Return a value of modes: of this batch, between its lengths; else between steps of like numbers of tokens."""
+    """Return a value of modes at a batch and a longest draft.
+
+    At a measured batch it is interpolated between its lengths. Elsewhere the nearest length that was measured (of this
+    batch, where any was) is taken at each batch, and these are interpolated over the tokens of a step in which all
+    draft. So what is carried beyond the lengths of a batch starts from its own nearest one: another batch that happens
+    to carry as many tokens, with drafts of another length, is another step.
+    """
     length = 1 if all(mode.tokens == 1 for mode in modes) else longest
-    mine = sorted({mode.tokens for mode in modes if mode.batch == batch})
-    if mine and mine[0] <= length <= mine[-1]:
-        some = [[mode for mode in modes if (mode.batch, mode.tokens) == (batch, tokens)] for tokens in mine]
-        return float(np.interp(length, mine, [value(alike) for alike in some]))
-    sizes = sorted({mode.batch * mode.tokens for mode in modes})
-    some = [[mode for mode in modes if mode.batch * mode.tokens == size] for size in sizes]
-    return float(np.interp(batch * length, sizes, [value(alike) for alike in some]))
+    by_batch: dict[int, dict[int, list[EngineMode]]] = {}
+    for mode in modes:
+        by_batch.setdefault(mode.batch, {}).setdefault(mode.tokens, []).append(mode)
+    known = {tokens for one in ([by_batch[batch]] if batch in by_batch else by_batch.values()) for tokens in one}
+    nearest = min(max(length, min(known)), max(known))
+    values = {}
+    for one, lengths in by_batch.items():
+        tokens = sorted(lengths)
+        values[one] = float(np.interp(nearest, tokens, [value(lengths[each]) for each in tokens]))
+    if batch in values and nearest == length:
+        return values[batch]
+    batches = sorted(values)
+    sizes = [one * nearest for one in batches]
+    return float(np.interp(batch * length, sizes, [values[one] for one in batches]))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -92,6 +92,17 @@ def from_counts(counts: AcceptanceCounts | None, k: int) -> tuple[Requests, floa
     return Requests(hist, np.array([float(counts.emitted)])), float(np.sqrt(variance / counts.steps)) / mean
 
 
+def knew(load: Load, earlier: Sequence[Measured]) -> bool:
+    """Whether an arm's running server had met prompts of a point in earlier trials.
+
+    Args:
+        load: the arm at the point.
+        earlier: trials of the same running server before.
+    """
+    asked = {tuple(row.prompt_ids) for row in load.rows if row.prompt_ids is not None}
+    return any(tuple(row.prompt_ids or ()) in asked for one in earlier for row in one.sent.get(load.arm.name, ()))
+
+
 class _Counted:
     """Steps and tokens by prompt."""
 

@@ -81,6 +81,9 @@ class Predicted(Frozen):
     """Whether every cost lies on measured points."""
     base_measured: bool = False
     """Whether the baseline's own step was measured at this load, and not carried over from others."""
+    prefill_ms: Range | None = None
+    """What the prefills of other requests add to each output token, with speculation and without; None where it is not
+    known, and counted as none: every speed-up is nearer to 1 then than it says, on the same side."""
 
     drafter: str = ""
     """Whose setting it is; empty in predictions of one drafter by earlier versions."""
@@ -116,10 +119,17 @@ class Reload(Frozen):
 
 
 class PerBatchSize(Frozen):
-    """The best k by the number of running requests, of one window."""
+    """The best k by the number of running requests, of one drafter and window."""
 
+    drafter: str = ""
+    """Whose table it is; empty in predictions by earlier versions, as `arguments`, and `k` is None."""
+    k: int | None = None
+    """The largest k of the table: vLLM's `num_speculative_tokens` beside it."""
     min: int | None = None
     max: int | None = None
+    more: dict[str, float] = {}
+    arguments: tuple[str, ...] = ()
+    """What the engine is started with, its defaults left out."""
     table: tuple[tuple[int, int, int], ...]
     """vLLM's `num_speculative_tokens_per_batch_size`: first and last batch size, and k; 0 is off. The last entry is 0
     where drafting at the largest load pays: vLLM carries the last k on to all larger batches."""
@@ -153,6 +163,8 @@ class Prediction(Frozen):
     """Everything `draftworth predict` tells."""
 
     schema_version: int = SCHEMA_VERSION
+    created: str = ""
+    """When it was made, ISO 8601 in UTC; empty in files of earlier versions. The costs have a date of their own."""
     trace: dict[str, object]
     drafter: str
     costs: dict[str, object]
@@ -170,8 +182,18 @@ class Prediction(Frozen):
     findings: tuple[str, ...] = ()
 
 
+Source = Literal["replay", "remembered", "synthetic"]
+"""What a cell's steps were predicted from:
+
+- `replay`: the baseline's own answers, replayed;
+- `remembered`: the same, and what the arm's running server had answered to these very prompts in earlier trials, which
+  suffix drafting drafts from again. Such a speed-up is a benchmark's and no traffic's;
+- `synthetic`: the arm's own counts, as it accepts at a configured rate: only the costs are predicted.
+"""
+
+
 class CheckedCell(Frozen):
-    """One arm of a finished trial at one load: what was predicted from the baseline alone, and what was measured."""
+    """One arm of a finished trial at one load: what was predicted, and what was measured."""
 
     trial: str
     arm: str
@@ -186,14 +208,50 @@ class CheckedCell(Frozen):
     sign_right: bool | None
     """Whether predicted and measured lie on the same side of 1; None where the measured interval includes 1."""
     steps_per_token: Range
-    """Predicted steps per token, from the replay of the baseline's outputs (of the arm's counts, where synthetic)."""
+    """Predicted steps per token, the mean over prompts."""
+    pooled_steps_per_token: float | None = None
+    """Predicted steps over tokens of all prompts together."""
     measured_steps_per_token: float | None = None
-    """The arm's own, from its counts."""
+    """The arm's own."""
+    steps_by: Literal["prompts", "steps"] | None = None
+    """How that is weighed: the mean over `prompts`, where each answer told its counts, or all `steps` over tokens."""
     step_ms: Range
     """Predicted step."""
     measured_step_ms: float | None = None
-    """The arm's own: its TPOT over its steps per token."""
-    source: Literal["replay", "synthetic"] = "replay"
+    """The arm's own: its TPOT, less what prefills of others add, over its steps per token."""
+    base_ms: float | None = None
+    """T(B, 1) that was predicted with."""
+    measured_base_ms: float | None = None
+    """The baseline's TPOT in this trial; with `prefill_ms` taken off it is a step."""
+    prefill_ms: Range | None = None
+    """What the prefills of other requests add to each token, by the baseline's times in this trial."""
+    prompts: int = 0
+    """Prompts that both arms answered; 0 in files of earlier versions, as `starts`."""
+    starts: int = 0
+    """Starts of the arm's server behind the cell."""
+    source: Source = "replay"
+
+
+class Pool(Frozen):
+    """Cells of one source, together."""
+
+    source: Source
+    cells: int
+    median_error: float
+    """Median of |error|."""
+    p95_error: float
+    """95th percentile of |error|."""
+    wrong_signs: int
+    inside: int
+    """Cells whose measured speed-up lies within the predicted interval."""
+    width: float
+    """Median of upper over lower end of the predicted interval."""
+    measured_width: float
+    """The same of the measured one."""
+    decides: int
+    """Cells whose predicted interval lies wholly beyond the margin around 1, on either side."""
+    measured_decides: int
+    """The same of the measured one."""
 
 
 class Checked(Frozen):
@@ -206,7 +264,9 @@ class Checked(Frozen):
     findings: tuple[str, ...] = ()
     """Cells whose measured steps contradict the replay, and what that can come from."""
     median_error: float | None = None
-    """Median of |error|."""
+    """Median of |error| over all cells; `pools` tells those of one source."""
     p95_error: float | None = None
     """95th percentile of |error|."""
     wrong_signs: int = 0
+    pools: tuple[Pool, ...] = ()
+    """One for each source of which there are cells."""

@@ -1,8 +1,10 @@
 """Predicted against measured, for every arm of finished trials at every point.
 
-A cell is predicted from what is known without its arm: the baseline's own outputs are replayed, and costs come from
-points and modes of other arms (docs/prediction-error.md). An arm that a mode was fitted to is not judged. Where an arm
-accepts at a configured rate, there is nothing to replay: its own counts stand in, and the cell judges the cost alone.
+Costs come from points and modes of other arms, and p from the baseline's times (docs/prediction-error.md). An arm that
+a mode was fitted to is not judged. Steps come from the baseline's own answers, replayed (`replay`); where a running
+server of suffix drafting had met the same prompts in earlier trials, also from what it answered there (`remembered`).
+Where an arm accepts at a configured rate, there is nothing to replay: its own counts stand in, and the cell judges the
+costs alone (`synthetic`). The three are pooled apart.
 
 What is compared is the mean over prompts of the arm's TPOT over the same of the baseline. The measured interval is one
 over prompts alone: what another start of a server would have given is not in it.
@@ -11,19 +13,23 @@ over prompts alone: what another start of a server would have given is not in it
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from draftworth.costs.arms import is_diagnostic
 from draftworth.costs.base import Costs
 from draftworth.costs.model import FittedModel
+from draftworth.costs.prefill import prefill_share
 from draftworth.drafters import drafter
 from draftworth.drafters.base import Setting
-from draftworth.engines.base import AcceptanceCounts, synthetic_in
+from draftworth.engines.base import synthetic_in
 from draftworth.errors import UsageError
 from draftworth.predict.advice import MARGIN
-from draftworth.predict.armreplay import from_counts, replayed
-from draftworth.predict.base import Checked, CheckedCell, Range
+from draftworth.predict.armreplay import from_counts, knew, replayed
+from draftworth.predict.armsteps import arm_steps, pooled
+from draftworth.predict.base import Checked, CheckedCell, Range, Source
+from draftworth.predict.pools import pools
 from draftworth.predict.speculation import replayable
 from draftworth.predict.speedup import Z, predict_one
 from draftworth.predict.trialcosts import contradiction, costs_of
@@ -33,7 +39,11 @@ _RESAMPLES = 2000
 
 
 def check_trials(
-    folders: Sequence[Path], costs: Costs | None = None, speculation: Mapping[str, Mapping[str, Any]] | None = None
+    folders: Sequence[Path],
+    costs: Costs | None = None,
+    speculation: Mapping[str, Mapping[str, Any]] | None = None,
+    *,
+    before_reload: bool = False,
 ) -> Checked:
     """Predict every arm of finished trials and compare with what was measured.
 
@@ -43,6 +53,8 @@ def check_trials(
             each server's for its own trials alone. A costs file without modes gets theirs. A trial whose engine or
             model is another than the costs file's is left out.
         speculation: arm to what its server was started with, where the record does not say it.
+        before_reload: leave out every engine mode that was measured on these servers, so that the library of other
+            servers' stands in: what could have been told before any arm ran. Arms that only measure are not judged.
 
     Raises:
         UsageError: a trial cannot be read, or `speculation` names an arm that none has.
@@ -57,12 +69,17 @@ def check_trials(
             kept.append((folder, trial.told(speculation or {})))
         else:
             left_out.append(f"trial {trial.record.id}: {why}; the file is not used for it")
-    known = costs_of([folder for folder, _ in kept], [trial.record for _, trial in kept], costs, left_out)
+    told: list[str] = []
+    known = costs_of([folder for folder, _ in kept], [trial.record for _, trial in kept], costs, told)
+    if before_reload:
+        known = [one.model_copy(update={"modes": ()}) for one in known]
+    else:
+        left_out += told
     trials = [trial for _, trial in kept]
     cells = [
         cell
         for trial, own in zip(trials, known, strict=True)
-        for cell in _cells(trial, own, [one for one in trials if _before(one, trial)], left_out)
+        for cell in _cells(trial, own, [one for one in trials if _before(one, trial)], left_out, bare=before_reload)
     ]
     errors = np.array([abs(one.error) for one in cells])
     learns = {(trial.record.id, name) for trial in trials for (name, _), load in trial.loads.items() if _shares(load)}
@@ -72,6 +89,7 @@ def check_trials(
         median_error=float(np.median(errors)) if cells else None,
         p95_error=float(np.quantile(errors, 0.95)) if cells else None,
         wrong_signs=sum(one.sign_right is False for one in cells),
+        pools=pools(cells),
         findings=tuple(text for cell in cells if (text := _contradicts(cell, learns=(cell.trial, cell.arm) in learns))),
     )
 
@@ -83,10 +101,17 @@ def _shares(load: Load) -> bool:
 
 
 def _contradicts(cell: CheckedCell, *, learns: bool) -> str | None:
-    """Return a finding where an arm's own steps contradict the replay: beyond its interval, and by more than 2 %."""
-    steps, own = cell.steps_per_token, cell.measured_steps_per_token
-    if cell.source != "replay" or own is None:
+    """Return a finding where an arm's own steps contradict the replay: beyond its interval, and by more than 2 %.
+
+    Like is held against like: where only the counters' steps over tokens are known, so are those of the replay.
+    """
+    own = cell.measured_steps_per_token
+    if cell.source == "synthetic" or own is None:
         return None
+    told, factor = cell.steps_per_token, 1.0
+    if cell.steps_by == "steps" and cell.pooled_steps_per_token is not None:
+        factor = cell.pooled_steps_per_token / told.value
+    steps = Range(value=told.value * factor, low=told.low * factor, high=told.high * factor)
     if steps.low <= own <= steps.high or abs(own / steps.value - 1) <= MARGIN:
         return None
     where = cell.point or f"{cell.concurrency} at a time"
@@ -109,7 +134,9 @@ def _before(one: Measured, trial: Measured) -> bool:
     return (one.record.created, one.record.id) < (trial.record.created, trial.record.id)
 
 
-def _cells(trial: Measured, costs: Costs, earlier: Sequence[Measured], left_out: list[str]) -> list[CheckedCell]:
+def _cells(
+    trial: Measured, costs: Costs, earlier: Sequence[Measured], left_out: list[str], *, bare: bool
+) -> list[CheckedCell]:
     """Return a trial's cells, and a line for each arm and point without one."""
     left_out += trial.missing
     variants = [load for (name, _label), load in trial.loads.items() if name != trial.baseline]
@@ -127,6 +154,8 @@ def _cells(trial: Measured, costs: Costs, earlier: Sequence[Measured], left_out:
         plain = trial.loads.get((trial.baseline, load.label))
         if f"trial {trial.record.id}, arm {load.arm.name}" in fitted:
             left_out.append(f"{where}: its speed was used to fit an engine mode")
+        elif bare and is_diagnostic(load.place):
+            left_out.append(f"{where}: it only measures, and what it measures is left out")
         elif plain is None:
             left_out.append(f"{where}: its baseline was not measured at this load")
         else:
@@ -145,7 +174,7 @@ def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel, earlier:
     if not isinstance(config, Mapping):
         raise UsageError("its speculative configuration is not in the record; give --speculation ARM=JSON")
     batch, own = load.place.batch, load.counts
-    source: Literal["replay", "synthetic"] = "replay"
+    source: Source = "replay"
     more_sd = 0.0
     if synthetic_in(config, load.arm.declared.get("env") or {}):
         source = "synthetic"
@@ -158,12 +187,18 @@ def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel, earlier:
         if not drafter(found.drafter).shared:  # vLLM's suffix takes its tree's depth
             _drafts(config)
         setting, method = found.setting, found.method
-        requests = replayed(trial, load, found, prompts, [one for one in earlier if _same_server(one, trial, load)])
-    told = predict_one(setting, requests, model, batch=batch, context=plain.place.context, method=method)
+        before = [one for one in earlier if _same_server(one, trial, load)]
+        requests = replayed(trial, load, found, prompts, before)
+        if drafter(found.drafter).shared and knew(load, before):
+            source = "remembered"
+    prefill = prefill_share(plain.place, plain.place.sums.tpot, model.costs.points)
+    told = predict_one(
+        setting, requests, model, batch=batch, context=plain.place.context, method=method, prefill=prefill
+    )
     predicted = _wider(told.speed_up, more_sd)
     ratio = _ratio(plain.tpot(prompts), load.tpot(prompts))
     speed = Range(value=1 / ratio.value, low=1 / ratio.high, high=1 / ratio.low)
-    steps = _steps(own)
+    steps = arm_steps(load, prompts, prefill[0])
     clear = speed.low > 1 or speed.high < 1
     return CheckedCell(
         trial=trial.record.id,
@@ -175,9 +210,16 @@ def _cell(trial: Measured, load: Load, plain: Load, model: FittedModel, earlier:
         error=predicted.value / speed.value - 1,
         sign_right=((predicted.value > 1) == (speed.value > 1)) if clear else None,
         steps_per_token=_wider(told.steps_per_token, more_sd),
-        measured_steps_per_token=steps,
+        pooled_steps_per_token=pooled(requests),
+        measured_steps_per_token=None if steps is None else steps.per_token,
+        steps_by=None if steps is None else steps.by,
         step_ms=told.step_ms,
-        measured_step_ms=None if steps is None else float(np.mean(load.tpot(prompts))) / steps,
+        measured_step_ms=None if steps is None else steps.step_ms,
+        base_ms=told.parts.base_ms,
+        measured_base_ms=float(plain.tpot(prompts).mean()),
+        prefill_ms=told.prefill_ms,
+        prompts=len(prompts),
+        starts=len({row.start for row in load.rows if row.timed}),
         source=source,
     )
 
@@ -200,10 +242,6 @@ def _same_server(one: Measured, trial: Measured, load: Load) -> bool:
     """Whether an earlier trial asked the very server that this arm is: one that ran before either began."""
     server = trial.server(load.arm.name)
     return server is not None and one.server(load.arm.name) == server
-
-
-def _steps(counts: AcceptanceCounts | None) -> float | None:
-    return None if counts is None or not counts.steps or not counts.emitted else counts.steps / counts.emitted
 
 
 def _wider(one: Range, log_sd: float) -> Range:

@@ -1,5 +1,6 @@
 """Each request's steps by how many tokens they drafted: what a prediction needs of a replay beyond its totals."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -30,10 +31,13 @@ class Requests:
     Attributes:
         hist: float64 [R, K + 1], steps of each request by drafted tokens.
         tokens: float64 [R], tokens these steps emitted, at least 1.
+        half_way: tokens of a request in the KV cache half-way its answer, the mean over all requests that have steps;
+            NaN where the prompts are not known.
     """
 
     hist: NDArray[np.float64]
     tokens: NDArray[np.float64]
+    half_way: float = math.nan
 
 
 def replay_requests(
@@ -107,7 +111,7 @@ class _Session:
                 drafted = counts.joint.sum(axis=-1)
                 hists.append(_wider(drafted[:, ::2] + drafted[:, 1::2], self._k + 1, (2,)))
                 made.append(counts.steps)
-            self._kept.add(np.concatenate(hists), np.maximum(some.output_lengths - 1, 0))
+            self._kept.add(np.concatenate(hists), some.prompt_lengths, some.output_lengths)
             steps.append(np.concatenate(made))
         assert table  # a batch has a request
         whole = np.concatenate([_wider(one, self._k + 1, (2, 3)) for one in table])
@@ -123,16 +127,23 @@ def _wider(counts: NDArray[np.int64], side: int, axes: Sequence[int]) -> NDArray
 
 @dataclass(slots=True)
 class _Kept:
-    """Histograms of evenly chosen requests."""
+    """Histograms of evenly chosen requests, and how long all of them are half-way."""
 
     stride: int = 1
     seen: int = 0
+    half_ways: float = 0.0
     hist: list[NDArray[np.int32]] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
 
-    def add(self, hist: NDArray[np.int64], tokens: NDArray[np.int64]) -> None:
-        """Add requests: `hist` [S, R, K + 1], `tokens` [R]."""
-        for at in np.flatnonzero(tokens > 0):
+    def add(self, hist: NDArray[np.int64], prompts: NDArray[np.int32], outputs: NDArray[np.int64]) -> None:
+        """Add requests: `hist` [S, R, K + 1], tokens of each one's prompt and output [R]; those without steps fall out.
+
+        One that answers with a single token is never in a decode step, whatever its prompt.
+        """
+        tokens = outputs - 1
+        there = tokens > 0
+        self.half_ways += float((prompts[there] + outputs[there] / 2).sum(dtype=np.float64))
+        for at in np.flatnonzero(there):
             if self.seen % self.stride == 0:
                 self.hist.append(hist[:, at].astype(np.int32))
                 self.tokens.append(int(tokens[at]))
@@ -144,7 +155,8 @@ class _Kept:
         """Return one entry a setting."""
         tokens = np.asarray(self.tokens, dtype=np.float64)
         whole = np.stack(self.hist)
-        return [Requests(whole[:, at, : one.k + 1].astype(np.float64), tokens) for at, one in enumerate(settings)]
+        mean = self.half_ways / self.seen
+        return [Requests(whole[:, at, : one.k + 1].astype(np.float64), tokens, mean) for at, one in enumerate(settings)]
 
 
 def _part(batch: TraceBatch, first: int, last: int) -> TraceBatch:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from draftworth.predict.base import Predicted, Reload
+from draftworth.predict.base import PerBatchSize, Predicted, Reload
 
 Key = tuple[str, int, int | None, int | None, tuple[tuple[str, float], ...]]
 
@@ -31,7 +31,7 @@ def describe(one: Predicted | Reload, among: Sequence[Predicted | Reload] = ()) 
             named. Without any all are. Where several drafters are among them, its own is named too.
     """
     names = differing(among).get(one.drafter, frozenset()) if among else frozenset(one.more)
-    parts = [] if one.min is None and one.max is None else [_window(one)]
+    parts = [] if one.min is None and one.max is None else [window(one)]
     parts += [f"{short} {one.more[name]:g}" for name, short in _short(one.more).items() if name in names]
     several = len({other.drafter for other in among}) > 1
     said = f"{one.drafter}, k = {one.k}" if several else f"k = {one.k}"
@@ -53,7 +53,8 @@ def common(some: Sequence[Predicted]) -> list[str]:
     return found
 
 
-def _window(one: Predicted | Reload) -> str:
+def window(one: Predicted | Reload | PerBatchSize) -> str:
+    """Return the n-grams of a setting that has some."""
     low, high = one.min or one.max, one.max or one.min
     return f"n-grams of {low} to {high}" if low != high else f"n-grams of {low}"
 

@@ -5,7 +5,10 @@ a trial's verdict, mean TPOT over mean TPOT, in which each request counts alike 
 request are weighted by one over its tokens, and everything that is told, coverage and lengths too, carries that weight:
 
     w[d] = mean over requests of (steps that drafted d tokens / tokens)
-    TPOT = sum over d of w[d] · E[step | this request drafts d, the others draw from the mixture]
+    TPOT = p + sum over d of w[d] · E[step | this request drafts d, the others draw from the mixture]
+
+p is what the prefills of other requests add to each token. It is the same on both sides, since an answer meets one
+prefill of every other request however few steps it takes, and so it pulls every speed-up towards 1 and never across it.
 """
 
 import math
@@ -19,6 +22,7 @@ from draftworth.costs.mixture import StepMixture
 from draftworth.drafters.base import Setting
 from draftworth.predict.base import Limit, Parts, Predicted, Range
 from draftworth.predict.requests import Requests
+from draftworth.predict.uncertain import Uncertain
 
 Z = 1.96
 
@@ -74,6 +78,7 @@ def predict_one(
     batch: int,
     context: int,
     method: tuple[str, str | None] | None,
+    prefill: tuple[float, float, float] | None = None,
 ) -> Predicted:
     """Return the prediction of one setting at one load.
 
@@ -85,6 +90,8 @@ def predict_one(
         context: tokens of a request in the KV cache, in the middle of its answer.
         method: the speculative method as the engine calls it, `ngram`, and vLLM's model runner where it is known; None
             leaves the engine's mode out: the figures are at best then.
+        prefill: what the prefills of other requests add to each token, in milliseconds: value, lower and upper end;
+            None where it is not known, which counts it as none.
 
     Raises:
         UsageError: nothing is known of the method's engine mode.
@@ -94,14 +101,18 @@ def predict_one(
     own = model.by_own(steps.pooled, batch, context, method=method)
     whole = over(own, steps.shares)
     verify = over(model.by_own(steps.pooled, batch, context), steps.shares)
-    cost = requests.hist @ np.array([one.ms for one in own]) / requests.tokens
+    shared = prefill or (0.0, 0.0, 0.0)
+    cost = requests.hist @ np.array([one.ms for one in own]) / requests.tokens + shared[0]
     request_sd = float(cost.std(ddof=1)) / math.sqrt(len(cost)) / float(cost.mean()) if len(cost) > 1 else 0.0
-    ratio = steps.per_token * whole.ms / base.ms
+    idle = float(steps.shares[0] * steps.pooled[0] ** (batch - 1))
+    costs = Uncertain(steps.per_token, idle, base, verify, whole, shared)
+    ratio = costs.ratio()
     each = requests.hist.sum(axis=1) / requests.tokens
     steps_sd = float(each.std(ddof=1)) / math.sqrt(len(each)) / float(each.mean()) if len(each) > 1 else 0.0
     steps_per_token = _range(steps.per_token, steps_sd)
+    below, above = (math.exp(sign * math.hypot(Z * request_sd, costs.reach(sign))) for sign in (-1, 1))
     tpot = _possible(
-        _range(ratio, math.hypot(request_sd, log_sd(whole, base))), steps_per_token, (base, verify, whole), setting.k
+        Range(value=ratio, low=ratio * below, high=ratio * above), steps_per_token, (base, verify, whole), setting.k
     )
     parts = Parts(
         base_ms=base.ms, verify_ms=verify.ms - base.ms, mode_ms=None if method is None else whole.ms - verify.ms
@@ -127,12 +138,14 @@ def predict_one(
         tpot_ratio=tpot,
         step_ms=Range(value=whole.ms, low=whole.low, high=whole.high),
         parts=parts,
-        idle_speed_up=base.ms / model.expected(np.ones(1), batch, context, method=method).ms,
+        idle_speed_up=(base.ms + shared[0])
+        / (model.expected(np.ones(1), batch, context, method=method).ms + shared[0]),
         break_even_length=break_even(whole.ms / base.ms, steps.coverage),
         limit=limit_of(steps, ratio, parts, all_draft.ms),
         why=tuple(dict.fromkeys((*base.why, *whole.why))),
         measured=base.measured and whole.measured,
         base_measured=base.measured,
+        prefill_ms=None if prefill is None else Range(value=prefill[0], low=prefill[1], high=prefill[2]),
     )
 
 
@@ -163,7 +176,7 @@ def _possible(ratio: Range, steps: Range, costs: tuple[Estimate, Estimate, Estim
     low, high = max(ratio.low, min(steps.low, ratio.value)), ratio.high
     if not base.measured:
         most = k + 1 + max(0.0, whole.high - verify.high) / base.low
-        high = max(ratio.value, min(high, steps.high * most))
+        high = max(ratio.value, min(high, max(1.0, steps.high * most)))
     return Range(value=ratio.value, low=low, high=high)
 
 

@@ -1,5 +1,6 @@
 """The whole prediction of one trace and one costs file, of one drafter or of several that are compared."""
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ def predicted(
     shape: ModelShape | None = None,
     context: int | None = None,
     draft_share: float | None = None,
+    ttft_ms: float | None = None,
 ) -> Prediction:
     """Return the prediction of every setting at every load.
 
@@ -79,6 +81,7 @@ def predicted(
         context: tokens of a request in the KV cache; None takes the trace's, half-way an answer.
         draft_share: what drafting one token takes over a baseline's step, of heads that do not exist; None leaves them
             out.
+        ttft_ms: the running baseline's time to the first token, alone; None where it is not known.
 
     Raises:
         UsageError: the costs have no points, or are of another engine.
@@ -90,7 +93,7 @@ def predicted(
     known = {name: model.knows(method_of(one)) for name, one in drafters.items()}
     loads = sorted(runs[0].replayed)
     first = runs[0].replayed[loads[0]][0]
-    depth = context or context_of(first.seen)
+    depth = context or context_of(runs[0])
     settings = [
         predict_one(
             counts.setting,
@@ -99,6 +102,7 @@ def predicted(
             batch=load,
             context=depth,
             method=method_of(run.drafter) if known[run.drafter.name] else None,
+            prefill=_prefill(model, requests, load, depth, ttft_ms),
         ).model_copy(update={"drafter": run.drafter.name})
         for load in loads
         for run in runs
@@ -119,6 +123,7 @@ def predicted(
     chosen = reloads(settings, drafters, costs.reload_s)
     scheduled = {name for name, one in drafters.items() if one.engine == "vllm" and method_of(one)[0] == "ngram"}
     return Prediction(
+        created=dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         trace={
             "path": str(path),
             "requests": first.seen.requests,
@@ -140,7 +145,7 @@ def predicted(
         verdict=verdict(settings, chosen=chosen, arms=list(arms), reload_s=costs.reload_s),
         reloads=chosen,
         mode_arms=arms,
-        per_batch_size=per_batch_size([one for one in settings if one.drafter in scheduled]),
+        per_batch_size=per_batch_size([one for one in settings if one.drafter in scheduled], drafters),
         heads=tuple(heads),
         left_out=tuple(
             {"reason": reason, "count": count, "first": first.bad.first[reason]}
@@ -171,9 +176,27 @@ def _measured(costs: Costs, drafter: Drafter) -> bool:
     return any(applies(mode, method_of(drafter)) for mode in costs.modes)
 
 
-def context_of(seen: Seen) -> int:
-    """Return the tokens of a request in the KV cache half-way its answer, the mean of a trace."""
-    return max(1, round((seen.prompt_tokens + seen.output_tokens / 2) / max(seen.requests, 1)))
+def context_of(run: Run) -> int:
+    """Return the tokens of a request in the KV cache half-way its answer, the mean of a trace's requests with steps."""
+    return max(1, round(run.replayed[min(run.replayed)][1][0].half_way))
+
+
+def _prefill(
+    model: FittedModel, requests: Requests, load: int, context: int, ttft_ms: float | None
+) -> tuple[float, float, float] | None:
+    """Return what the prefills of other requests add to each token; None where nothing tells it.
+
+    In a closed loop an answer meets one prefill of every other request. A time to the first token has more in it than
+    the prefill that others wait for (the way there and back, the host), so that nobody knows how much of it counts:
+    half stands, and the interval has none and all of it, as in `costs.prefill` where no probe tells.
+    """
+    if load == 1:
+        return 0.0, 0.0, 0.0
+    if ttft_ms is None:
+        return None
+    step = model.expected(np.ones(1), 1, context).ms
+    most = (load - 1) * max(0.0, ttft_ms - step) / float(requests.tokens.mean())
+    return most / 2, 0.0, most
 
 
 def _of_drafter(run: Run, costs: Costs, loads: Sequence[int], *, known: bool) -> list[str]:
@@ -222,6 +245,11 @@ def _of_costs(seen: Seen, costs: Costs, model: FittedModel, settings: Sequence[P
         found.append(
             f"the baseline was not probed at {', '.join(map(str, others))} at a time: those figures are carried over "
             f"from other loads; `draftworth probe --context {depth} --concurrency` measures them"
+        )
+    if without := sorted({one.concurrency for one in settings if one.prefill_ms is None}):
+        found.append(
+            f"what the prefills of other requests add to each token at {', '.join(map(str, without))} at a time is not "
+            "known and not counted: speed-ups there are nearer to 1, on the same side; --ttft MS counts it"
         )
     if len({key(one) for one in settings}) >= _MANY:
         found.append("the best of many settings was chosen by these very figures: expect a little less of it")
