@@ -191,8 +191,8 @@ def served_counts(case: Path, target: Path, head: Path, k: int) -> Mapping[str, 
             body = {"model": "target", "prompt": row["prompt_token_ids"], "max_tokens": SERVED, "temperature": 0}
             answer = ask(url, "/v1/completions", {**body, "ignore_eos": True, "return_token_ids": True})
             assert answer["choices"][0]["token_ids"] == row["output_token_ids"][:SERVED]
-        counters = parse_metrics(page(url)).counters
-    per = {int(name.rpartition("=")[2].strip('"}')): value for name, value in counters.items() if "per_pos" in name}
+        told = parse_metrics(page(url))
+    counters, per = told.counters, told.per_position
     return {
         "drafting_steps": counters["vllm:spec_decode_num_drafts_total"],
         "accepted": counters["vllm:spec_decode_num_accepted_tokens_total"],
