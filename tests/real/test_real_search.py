@@ -45,3 +45,25 @@ def test_a_setting_that_dies_is_one_that_failed(case: UnitCase, service: str) ->
     drop_in = next(path for path in case.systemd.etc.glob(f"{case.unit}.d/*.conf"))
     assert drop_in.read_text(encoding="utf-8").split("[Service]")[1] == text.split("[Service]")[1]
     assert case.cli("trial", "unadopt", record["id"]).code == 0
+
+
+def test_the_original_is_stopped_by_a_step_of_its_own_for_a_baseline_with_flags(case: UnitCase) -> None:
+    script = {**QUICK, "by_k": {"2": {"token_ms": 1.0}, "4": {"die_at": "load"}}}
+    draft = '{ method = "draft_model", model = "d", num_speculative_tokens = %d }\ncheck = false'
+    arms = [("draft-2", draft % 2), ("draft-4", draft % 4)]
+    case.serve(script).trial(arms=arms, prompts=4, extra=f"{TIGHT}\n[search]\n{EACH}")
+    text = case.file.read_text(encoding="utf-8")
+    flags = '[[arms]]\nname = "baseline"\nargs = ["--max-model-len", "4096"]\n\n[workload]'
+    case.file.write_text(text.replace("[workload]", flags), encoding="utf-8")
+    before = case.facts()
+    done = case.cli("trial", "search", str(case.file), "--yes", "--json", timeout_s=150.0)
+    record = json.loads(done.out)
+    assert record["restored"] is True
+    assert [one["name"] for one in record["search"]["tried"]] == ["draft-2", "draft-4"]
+    away = False
+    for step in [event.step for event in case.events() if event.kind == "intent"]:
+        if "stop-original" in step or "restore" in step:
+            away = "stop-original" in step
+        elif "start-" in step:
+            assert away, f"{step} while the original serves"
+    assert case.facts() == before

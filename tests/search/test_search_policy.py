@@ -41,7 +41,7 @@ def test_where_every_setting_loses_nothing_is_started() -> None:
     assert "0.45 times as fast" in choice.why
     told = not_tried(some, [], RULES)
     assert [one.name for one in told] == ["k1", "k3", "k5"]
-    assert all("chance of 0.0% only" in one.why for one in told)
+    assert all("chance of 0.00% only, less than 5%" in one.why for one in told)
 
 
 def test_one_measured_arm_ends_a_group_that_shares_its_mode() -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.helpers import wait_for
+from tests.helpers import original, wait_for
 from tests.trials.conftest import Case
 
 from draftworth.search.spending import divisor
@@ -297,3 +297,74 @@ def test_turns_send_every_request_once_at_each_point() -> None:
         for point, number, of in turn:
             sent[point.label] += list(range(26))[number::of]
     assert [sorted(some) for some in sent.values()] == [list(range(26))] * 2
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_an_original_is_not_stopped_where_nothing_is_worth_a_start(case: Case) -> None:
+    searching(case, [3], search="min_gain = 0.9\n")
+    with original(case.original_command(), case.port, case.folder, case.env) as pid:
+        result = find(case)
+        os.kill(pid, 0)  # the very process that ran before
+    record = result.json
+    assert result.code == 3
+    assert record["reason"].startswith("no setting was measured: no candidate is worth it")
+    assert record["search"]["complete"] is True
+    assert [(one["load"], one["arm"]) for one in record["search"]["best"]] == [(None, "baseline")]
+    assert not [event for event in case.events() if "stop-original" in event.step]
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_what_the_time_ended_is_not_tried_and_not_its_own_failure(case: Case) -> None:
+    slow = {"3": {"token_ms": 1.0}, "5": {"load_seconds": 60.0}}
+    limits = "start_timeout_s = 100\nstop_timeout_s = 2\ndowntime_s = 12\n"
+    record = find(searching(case, [3, 5], by_k=slow, search=ALL, limits=limits)).json
+    assert record["restored"] is True
+    assert [one["name"] for one in record["search"]["tried"]] == ["draft-3"]
+    assert record["search"]["complete"] is False
+    (left,) = record["search"]["not_tried"]
+    assert left["name"] == "draft-5"
+    assert "time" in left["why"]
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_an_interrupt_behind_the_last_setting_keeps_what_was_measured(case: Case) -> None:
+    searching(case, [3], search=ALL, by_k={"3": {"token_ms": 1.0}})
+    script = case.folder / f"script-{case.port}.json"
+    first = case.start("trial", "search", str(case.file), "--json")
+    wait_for(lambda: case.reached("stop-draft-3", "effect"), 60.0, "the setting was measured")
+    os.kill(first.pid, signal.SIGINT)
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 6, err
+    assert json.loads(out)["search"]["complete"] is False
+    assert script.is_file()
+    again = find(case).json
+    winner = again["search"]["best"][0]
+    assert (winner["arm"], winner["trial"]) == ("draft-3", json.loads(out)["id"])
+    assert json.loads(winner["flags"][1])["num_speculative_tokens"] == 3, "a line to paste, wherever it was measured"
+    assert (again["verdict"], again["best"]) == ("faster", "draft-3")
+    assert [arm["name"] for arm in again["arms"]] == ["baseline"]
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_figures_of_another_service_are_not_used(case: Case) -> None:
+    searching(case, [3, 5], by_k={"3": {"token_ms": 1.0}}, search=f"minutes = 0.0001\n{ALL}")
+    find(case)
+    first = case.trials()[0] / "trial.json"
+    record = json.loads(first.read_text(encoding="utf-8"))
+    record["search"]["tried"] = [
+        {"name": "draft-3", "why": "", "measured": {"1": {"value": 0.7, "sd": 0.01}}, "seconds": 1.0}
+    ]
+    record["comparisons"] = [{"arm": "draft-3", "verdict": "faster", "tpot_ratio": {"estimate": 0.5}}]
+    record["arms"][0]["tpot_ms"] *= 3
+    first.write_text(json.dumps(record), encoding="utf-8")
+    text = case.file.read_text(encoding="utf-8").replace("minutes = 0.0001\n", "")
+    case.file.write_text(text, encoding="utf-8")
+    shown = find(case)
+    assert "measured is not used: its baseline took" in shown.err
+    assert {one["trial"] for one in shown.json["search"]["tried"]} == {None}
+
+
+def test_a_trial_is_not_run_by_mistake_as_a_search(case: Case) -> None:
+    shown = searching(case).cli("trial", "run", str(case.file))
+    assert shown.code == 1
+    assert "has a [search]: `draftworth trial search" in shown.err

@@ -76,8 +76,11 @@ def run(
     from draftworth.trials.load import load  # noqa: PLC0415 - lazy
 
     config = load(file)
-    if hold is not None and getattr(config, "search", None) is not None:
-        raise UsageError("--hold: a search holds no variant; hold the best one in a trial of its own")
+    if getattr(config, "search", None) is not None:
+        raise UsageError(
+            f"{file}: has a [search]: `draftworth trial search {file}` runs it; for a trial of its [[arms]] alone take "
+            "[search] out"
+        )
     if isinstance(config, SystemdTrial):
         from draftworth.cli.unit import run_unit  # noqa: PLC0415 - lazy
 

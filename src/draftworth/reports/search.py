@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from draftworth.reports.words import NONE, gain, interval, sentence
 from draftworth.search.base import BASELINE, LogSpeed
 from draftworth.search.record import BestAt, SearchRecord, Tried
-from draftworth.trials.record import TrialRecord
+from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
 Z = 1.96
 SCHEDULE = "Each k at the loads where it measured best, as one setting that was not measured itself:"
@@ -33,6 +34,7 @@ def search_lines(record: TrialRecord) -> list[str]:
         lines.append(f"Best {where(best, search)}: {setting(best, record)}")
         if best.flags:
             lines.append(f"  {flags(best)}")
+    lines += leading(record)
     if search.schedule is not None:
         lines += [SCHEDULE, f"  {schedule(search)}"]
     lines += [f"  {one}" for one in adopting(record)]
@@ -75,7 +77,7 @@ def setting(best: BestAt, record: TrialRecord) -> str:
     """Return a best setting with its gain."""
     if best.arm == BASELINE:
         return "the baseline: no setting is shown to be faster"
-    metric = record.comparison.metric if record.comparison is not None else "tpot"
+    metric = str((record.config.get("verdict") or {}).get("metric") or "tpot")
     told = f", {gain(best.ratio.estimate, metric)}, ratio {interval(best.ratio)}" if best.ratio is not None else ""
     return f"{best.arm}{told}{f' [trial {best.trial}]' if best.trial else ''}"
 
@@ -88,6 +90,27 @@ def flags(best: BestAt) -> str:
 def schedule(search: SearchRecord) -> str:
     """Return the configuration with the best k at each load, as a shell takes it; empty where there is none."""
     return "" if search.schedule is None else shlex.join(["--speculative-config", json.dumps(search.schedule)])
+
+
+def leading(record: TrialRecord) -> list[str]:
+    """Return the setting that came nearest where none is shown to be faster, and what would tell; nothing else."""
+    search = record.search
+    if search is None or search.found or not search.tried:
+        return []
+    names = {one.name for one in search.tried}
+    some = [one for one in record.comparisons if one.arm in names and one.ratio is not None]
+    higher = bool(some) and some[0].metric in HIGHER_IS_BETTER
+
+    def gains(one: ArmComparison) -> float:
+        assert one.ratio is not None, "chosen above"
+        return one.ratio.estimate if higher else 1 / one.ratio.estimate
+
+    best = max(some, key=gains, default=None)
+    if best is None or gains(best) <= 1:
+        return []
+    told = f"Nearest: {best.arm}, ratio {interval(best.ratio)}, {best.verdict}."
+    advice = "A trial of it alone, as one of [[arms]] without [search] and with verdict.starts = 3, tells more."
+    return [f"{told} {advice}"]
 
 
 def adopting(record: TrialRecord) -> list[str]:
@@ -114,6 +137,7 @@ def search_markdown(record: TrialRecord) -> str:
         lines += [f"**Best {where(best, search)}:** {setting(best, record)}.", ""]
         if best.flags:
             lines += ["```sh", flags(best), "```", ""]
+    lines += [f"{one}\n" for one in leading(record)]
     if search.schedule is not None:
         lines += [SCHEDULE, "", "```sh", schedule(search), "```", ""]
     lines += [f"- {one}" for one in adopting(record)]

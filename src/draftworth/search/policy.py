@@ -129,9 +129,10 @@ def _fits(one: Candidate, rules: Rules, time_left_s: float | None) -> bool:
 def _closed(one: Worth, rules: Rules) -> str | None:
     """Return why a candidate is not worth a start; None where it is."""
     if one.chance < rules.min_chance:
-        return f"would beat {one.best} by {rules.margin:.0%} with a chance of {one.chance:.1%} only: {_expected(one)}"
+        least = f"{one.chance:.2%} only, less than {100 * rules.min_chance:g}%"
+        return f"would beat {one.best} by {rules.margin:.0%} with a chance of {least}: {_expected(one)}"
     if one.gain < rules.min_gain:
-        return f"would gain {one.gain:.2%} on average, less than {rules.min_gain:.1%}: {_expected(one)}"
+        return f"would gain {one.gain:.2%} on average, less than {100 * rules.min_gain:g}%: {_expected(one)}"
     return None
 
 

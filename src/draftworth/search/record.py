@@ -78,6 +78,8 @@ class SearchRecord(Frozen):
     schedule: dict[str, Any] | None = None
     """vLLM: settings of the best one's family, each k at the loads where it measured best, as one configuration; None
     where one k is best at all. Not measured itself."""
+    mark: dict[str, str] = {}
+    """Hashes of what it was on, by which a later one knows whether it may go on with it."""
     unpredicted: str | None = None
     """Why nothing was predicted of any setting."""
 

@@ -48,8 +48,8 @@ def expanded(data: Mapping[str, Any]) -> dict[str, Any]:
         ValueError: the grid is wrong.
     """
     search = data.get("search")
-    if not isinstance(search, Mapping):
-        return dict(data)
+    if not isinstance(search, Mapping) or not search.keys() <= SearchConfig.model_fields.keys():
+        return dict(data)  # what is wrong there is told with its line
     arms = list(data.get("arms") or [])
     service = data.get("service")
     engine = (service.get("engine") if isinstance(service, Mapping) else None) or "vllm"

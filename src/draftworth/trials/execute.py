@@ -5,7 +5,7 @@ With `serving` the only module that changes anything on the machine, and both do
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,11 +69,13 @@ class Execution:
         arms: Sequence[ArmInfo],
         access: Access,
         before: Sequence[Tried] = (),
+        mark: Mapping[str, str] | None = None,
     ) -> None:
         self.plan = plan
         self.arms = arms
         self.access = access
         self.before = before
+        self.mark = dict(mark or {})
         self.sweep = sweep_of(config.workload)
         self.requests = Requests(config.workload, prompts)
         self.answers: dict[str, str] = {}
@@ -97,6 +99,7 @@ class Execution:
         self.only_measure = {arm.name for arm in (*config.diagnostic_arms, *config.profiled_arms)}
         self.may_fail = self.only_measure | config.searched
         self.failures: dict[str, str] = {}
+        self.timed_out: set[str] = set()
         self.searching: Searching | None = None
         self.parts = (1,) * len(self.sweep)
         if config.search is not None:
@@ -127,8 +130,6 @@ class Execution:
                     self._do(step)
             finally:
                 self.interrupts.hold()
-                if self.searching is not None:
-                    self.outcome.search = self.searching.record()
         except Interrupt as interrupt:
             self.outcome.error = InterruptedTrial(f"interrupted by {interrupt}")
         except RefusedError as error:
@@ -138,6 +139,9 @@ class Execution:
             self.outcome.error = error
         except Exception as error:  # noqa: BLE001 - kept, and told as a bug once the service is back
             self.outcome.crash = error
+        if self.searching is not None:
+            whole = self.outcome.error is None and self.outcome.crash is None
+            self.outcome.search = self.searching.record(whole=whole)
         # Nothing above can skip this: a signal is only remarked on by now.
         if begun:
             if self.outcome.error is not None or self.outcome.crash is not None:

@@ -151,6 +151,7 @@ def _give_up(run: "Execution", step: "Step", error: Exception) -> None:
     why = told(error, run.folder)
     if isinstance(error, DraftworthError) and time.monotonic() >= run.own_deadline:
         why = f"its time was up: {step.about}"
+        run.timed_out.add(step.arm)
     last = error.tail[-1:] if isinstance(error, ServerError) else ()
     _leave_out(run, step, ": ".join([f"{step.arm} was given up: {why}", *last]))
     began = time.monotonic()

@@ -55,6 +55,7 @@ def make_record(
     """
     findings = [*outcome.findings, *(finding for block in outcome.blocks for finding in block.remarks)]
     findings += _clocks(outcome.blocks)
+    every = arms
     if outcome.search is not None:
         arms = _without_untried(arms, outcome)
     records = tuple(
@@ -84,7 +85,7 @@ def make_record(
     if search is not None:
         candidates = {one.name for one in search.tried}
         search = with_best(
-            search, comparisons, outcome.earlier, arms=arms, sweep=sweep_of(config.workload), engine=engine
+            search, comparisons, outcome.earlier, arms=every, sweep=sweep_of(config.workload), engine=engine
         )
     best = _best([one for one in comparisons if one.arm in candidates])
     before = f"; look {outcome.look} of {outcome.looks} before it: {best.verdict}: {best.reason}" if best else ""
@@ -92,8 +93,12 @@ def make_record(
     verdict = best.verdict if best and whole else Verdict.ERROR
     ended = redact.text(str(error or outcome.crash)) if (error or outcome.crash) else None
     reason = best.reason if best and whole else f"not measured{' to the end' * bool(best)}: {ended}{before}"
-    if search is not None and best is None and whole:
-        verdict, reason = Verdict.INCONCLUSIVE, f"no setting was measured: {search.ended}"
+    if search is not None and whole:
+        if search.winner is not None and search.winner.trial is not None:
+            trial_of, best = outcome.earlier[search.winner.arm]
+            verdict, reason = best.verdict, f"{best.reason} (measured in trial {trial_of})"
+        elif best is None:
+            verdict, reason = Verdict.INCONCLUSIVE, f"no setting was measured: {search.ended}"
     return TrialRecord(
         id=trial,
         draftworth=draftworth.__version__,

@@ -23,7 +23,7 @@ from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
     from draftworth.bench.base import Access, Prompt
-    from draftworth.engines.base import Engine
+    from draftworth.engines.base import Doubt, Engine
     from draftworth.services.base import Observed, Service
     from draftworth.trials.config import TrialConfig
 
@@ -111,7 +111,7 @@ def doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], vers
     refused = [
         f"{name}: {redact.text(one.what)}; fix: {one.fix}"
         for name, one in found
-        if one.severity == "refused" and version is not None and name in asked and asked[name].check
+        if _stops(one, version) and name in asked and asked[name].check
     ]
     if refused:
         raise RefusedError(
@@ -119,6 +119,17 @@ def doubts(config: "TrialConfig", engine: "Engine", command: Sequence[str], vers
             "leaves it to the engine)"
         )
     return [f"{name}: {one.severity}: {redact.text(one.what)}; {one.fix}" for name, one in found]
+
+
+def _stops(one: "Doubt", version: str | None) -> bool:
+    """Whether a server would not start for this, by the source of its release.
+
+    What a release does not know is refused by its own parser; of one that was not read that is not known.
+    """
+    if version is None:
+        return False
+    fatal = one.what.endswith(("refuses to start", "does not start"))
+    return one.severity == "refused" or (one.severity == "unknown" and fatal)
 
 
 def _check_program(command: Sequence[str], config: "TrialConfig") -> None:

@@ -30,7 +30,7 @@ from draftworth.trials.record import NAME
 from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 from draftworth.trials.search_drop_in import write_drop_in
-from draftworth.trials.search_resume import earlier
+from draftworth.trials.search_resume import earlier, mark_of
 from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _execute(
     become_subreaper()
     config = prepared.config
     started: dict[ProcessId, Running] = {}
-    before, compared = earlier(config, prepared.version)
+    mark = mark_of(prepared) if config.search is not None else {}
     with show(prepared.plan) as progress:
         interrupts.tell = progress.line
         scene = Scene(
@@ -159,6 +159,7 @@ def _execute(
             started=lambda: list(started.values()),
             note=journal.note,
         )
+        before, compared = earlier(config, mark, progress.line)
         if before:
             progress.line(f"going on with the search of trial {before[-1].trial}: {len(before)} settings were tried")
         execution = Execution(
@@ -176,6 +177,7 @@ def _execute(
             arms=arms_of(config, prepared.plan.commands, device_here()),
             access=prepared.access,
             before=before,
+            mark=mark,
         )
         execution.outcome.earlier = compared
         return execution.run()

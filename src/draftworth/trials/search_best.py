@@ -49,7 +49,7 @@ def with_best(
     here = {one.arm for _, one in found}
     found += [told for name, told in earlier.items() if name in names and name not in here]
     if not found:
-        return search
+        return search.model_copy(update={"best": (BestAt(load=None, arm=BASELINE),)})
     infos = {arm.name: arm for arm in arms}
     over_all = _best(None, [(trial, one.arm, one) for trial, one in found], infos, engine)
     best = [over_all]

@@ -7,20 +7,22 @@ end and not the trial's.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from draftworth.bench.base import Closed
-from draftworth.findings import Code, find
 from draftworth.search.base import Candidate, Choice, LogSpeed, NotTried, Observation
 from draftworth.search.policy import cannot_beat, next_candidate, not_tried
 from draftworth.search.record import SearchRecord, Tried
 from draftworth.search.rules import Rules
+from draftworth.trials.bugs import told
 from draftworth.trials.config import BASELINE
 from draftworth.trials.history import last_load
 from draftworth.trials.judge import compare_arm
+from draftworth.trials.outcome import pooled_tpot
 from draftworth.trials.remarks import facts_of
+from draftworth.trials.search_resume import still_valid
+from draftworth.trials.search_steps import needs_it_away, nothing_started, numbered, stop_again, without_servers
 from draftworth.trials.search_told import best_known, candidates_in, predicted, speeds
 from draftworth.trials.steps import Kind, Step
 
@@ -50,28 +52,41 @@ class Searching:
         self._unpredicted: str | None = None
         self._began = 0.0
         self._away = True
+        self._stops: list[Step] = []
+        self._expired: dict[str, str] = {}
         self._parts: dict[str, int] = {}
 
     # ------------------------------------------------------------------ the order
 
     def steps(self) -> Iterator[Coming]:
-        """Yield each step with those that are still to come for certain."""
+        """Yield each step with those that are still to come for certain.
+
+        The original is stopped once there is a setting that is worth it, and not before.
+        """
         plan, names = self._run.plan.steps, self._run.config.searched
         first = next(at for at, step in enumerate(plan) if step.arm in names)
         pool = [step for step in plan if step.arm in names and step.kind is not Kind.HOLD]
-        before, after = plan[:first], [step for step in plan[first:] if step.arm not in names]
+        before, after = list(plan[:first]), [step for step in plan[first:] if step.arm not in names]
+        self._stops = [before.pop()] if before and before[-1].kind is Kind.STOP_ORIGINAL else []
+        self._away = not self._stops
         for at, step in enumerate(before, 1):
-            yield step, [*before[at:], *after]
+            yield step, [*before[at:], *self._stops, *after]
         self._begin()
         yield from self._chosen(pool, after)
-        if not self._away:
-            after = self._without_diagnostics(after)
+        if not any(one.trial is None for one in self.tried):
+            after = nothing_started(self._run, after, away=self._away)
+        elif not self._away:
+            if needs_it_away(self._run, after):
+                yield self._stop(), after
+                self._away = not self._no_time()
+            if not self._away:
+                after = without_servers(self._run, after)
         for at, step in enumerate(after, 1):
             yield self._numbered(step), after[at:]
 
     def _chosen(self, pool: Sequence[Step], after: Sequence[Step]) -> Iterator[Coming]:
         run, left = self._run, {step.arm for step in pool}
-        while not run.enough:
+        while not self._no_time():
             choice = self._choose(after)
             if choice.next is None:
                 self.ended = choice.why
@@ -79,21 +94,15 @@ class Searching:
             run.progress.line(f"next is {choice.next}: {choice.why}")
             run.journal.append("note", "search", next=choice.next, why=choice.why)
             if not self._away:
-                yield self._stop_again(), after
+                yield self._stop(), after
                 if self._no_time():
                     break
                 self._away = True
-            began = time.monotonic()
-            mine = [step for step in pool if step.arm == choice.next]
             left.discard(choice.next)
-            self.tried.append(self._tried(choice))
-            for at, step in enumerate(mine, 1):
-                yield self._numbered(step), [*mine[at:], *after]
-            self._learn(choice.next, time.monotonic() - began)
-            if choice.next in run.outcome.given_up and run.observed.unit is not None:
-                # The host answers a variant that dies with the original: that is let be, and verified.
-                yield next(step for step in after if step.kind is Kind.RESTORE), after
-                self._away = False
+            yield from self._one(choice, [step for step in pool if step.arm == choice.next], after)
+            if choice.next in run.timed_out:
+                self.ended, self._complete = f"the time was up while {choice.next} was measured", False
+                break
         if not self.ended:
             self.ended = "limits.downtime_s leaves no time for another absence of the original"
         run.progress.line(f"the search ends: {self.ended}")
@@ -101,36 +110,29 @@ class Searching:
             if step.arm in left:
                 run.progress.skip()
 
+    def _one(self, choice: Choice, mine: Sequence[Step], after: Sequence[Step]) -> Iterator[Coming]:
+        """Yield the steps of one setting, and learn from them."""
+        assert choice.next is not None, "there is one"
+        began = time.monotonic()
+        self.tried.append(self._tried(choice))
+        for at, step in enumerate(mine, 1):
+            yield self._numbered(step), [*mine[at:], *after]
+        self._learn(choice.next, time.monotonic() - began)
+        if choice.next in self._run.outcome.given_up and self._run.observed.unit is not None:
+            # The host answers a variant that dies with the original: that is let be, and verified.
+            yield next(step for step in after if step.kind is Kind.RESTORE), after
+            self._away = False
+
     def _no_time(self) -> bool:
         """Whether there was no time for another absence of the original: it was not stopped."""
         return self._run.enough
 
+    def _stop(self) -> Step:
+        """Return the step that stops the original: the plan's own the first time."""
+        return self._stops.pop() if self._stops else stop_again(len(self._run.outcome.blocks))
+
     def _numbered(self, step: Step) -> Step:
-        """Return a step with its block in order of time."""
-        if step.kind is Kind.MEASURE:
-            return replace(step, block=len(self._run.outcome.blocks) + 1)
-        return replace(step, block=len(self._run.outcome.blocks)) if step.kind is Kind.SCORE else step
-
-    def _without_diagnostics(self, after: Sequence[Step]) -> list[Step]:
-        """Return what is to come without arms that only measure: the original is back, and stays."""
-        run = self._run
-        some = [step for step in after if step.arm in run.only_measure]
-        for _ in some:
-            run.progress.skip()
-        for arm in dict.fromkeys(step.arm for step in some):
-            run.outcome.given_up.add(arm)
-            message = f"{arm} was left out: the last setting failed, and the original was put back"
-            run.outcome.findings.append(find(Code.DIAGNOSTIC_FAILED, message, arm=arm))
-        return [step for step in after if step.arm not in run.only_measure]
-
-    def _stop_again(self) -> Step:
-        number = len(self._run.outcome.blocks) + 1
-        return Step(
-            id=f"again-{number:02d}-{Kind.STOP_ORIGINAL}",
-            kind=Kind.STOP_ORIGINAL,
-            about="stop the restored original service, for another setting",
-            undo="start the original service",
-        )
+        return numbered(step, len(self._run.outcome.blocks))
 
     # ------------------------------------------------------------------ deciding
 
@@ -140,10 +142,15 @@ class Searching:
         self._began = time.monotonic()
         rows = [row for block in run.outcome.blocks if block.arm == BASELINE for row in block.rows]
         runner = facts_of([block for block in run.outcome.blocks if block.arm == BASELINE]).runner
+        tpot = pooled_tpot([row for row in rows if row.timed])
+        self.tried = still_valid(self.tried, tpot, self._priors()[0], run.progress.line)
         run.progress.now("predicting every setting from the baseline's own answers")
-        found, self._unpredicted = predicted(
-            candidates_in(run.config, runner), rows, run.folder, run.sweep, runner=runner
-        )
+        found = candidates_in(run.config, runner)
+        try:
+            found, self._unpredicted = predicted(found, rows, run.folder, run.sweep, runner=runner)
+        except Exception as error:  # noqa: BLE001 - a bug in what only orders the search
+            self._unpredicted = f"nothing is predicted: {told(error, run.folder)}"
+        run.interrupts.check()
         commands = run.plan.commands
         self.settings = tuple(
             one.model_copy(update={"reload_s": last_load(commands[one.name]) or 0.0}) for one in found
@@ -229,7 +236,12 @@ class Searching:
             return True
         measured = {one.candidate: one.measured for one in self._observations()}
         best = best_known(measured, self._loads(), self._priors()[0])
-        if cannot_beat(self._speeds(arm), best, look=part, looks=parts):
+        try:
+            left = cannot_beat(self._speeds(arm), best, look=part, looks=parts)
+        except Exception as error:  # noqa: BLE001 - a bug in what only saves time
+            self._run.progress.line(f"{arm} is measured to its end: {told(error, self._run.folder)}")
+            return True
+        if left:
             self._run.progress.line(f"{arm} is left behind part {part} of {parts}: it cannot beat the best any more")
             return False
         return True
@@ -252,18 +264,29 @@ class Searching:
         )
 
     def _learn(self, arm: str, seconds: float) -> None:
-        told: dict[str, object] = {"seconds": round(seconds, 3), "parts": self._parts.get(arm, 0)}
-        why = self._run.failures.get(arm)
+        run = self._run
+        found: dict[str, object] = {"seconds": round(seconds, 3), "parts": self._parts.get(arm, 0)}
+        why = run.failures.get(arm)
+        if arm in run.timed_out:
+            self._expired[arm] = why or "its time was up"
+            self.tried.pop()
+            return
         if why is None:
-            measured = self._speeds(arm)
-            why = None if measured else "no prompt was answered by both it and the baseline"
-            told["measured"] = measured
-        self._run.outcome.complete = len(self._run.outcome.blocks)
-        self.tried[-1] = self.tried[-1].model_copy(update={**told, "failed": why})
+            try:
+                found["measured"] = self._speeds(arm)
+                why = None if found["measured"] else "no prompt was answered by both it and the baseline"
+            except Exception as error:  # noqa: BLE001 - a bug in what only orders the search
+                why = f"it could not be compared: {told(error, run.folder)}"
+        run.outcome.complete = len(run.outcome.blocks)
+        self.tried[-1] = self.tried[-1].model_copy(update={**found, "failed": why})
         self._run.journal.append("note", "search", tried=self.tried[-1].model_dump(mode="json"))
 
-    def record(self) -> SearchRecord:
-        """Return what the search has done so far."""
+    def record(self, *, whole: bool) -> SearchRecord:
+        """Return what the search has done so far.
+
+        Args:
+            whole: whether the trial came to its own end: where it did not, the search is to be gone on with.
+        """
         if not self.settings:
             names = sorted(self._run.config.searched)
             why = "the trial ended before the search began"
@@ -275,18 +298,19 @@ class Searching:
         left = not_tried(self._timed(), self._observations(), self._rules(), given_up=self._failed())
         failed = self._failed()
         why = "it was interrupted" if cut else "the trial ended before it"
-        unmeasured = {one.name: "it was being measured when the trial ended" for one in cut}
+        unmeasured = {one.name: "it was being measured when the trial ended" for one in cut} | self._expired
         return SearchRecord(
             candidates=len(self.settings),
             together=self._search.together,
             loads=self._loads(),
             ended=self.ended or why,
-            complete=self._complete,
+            complete=self._complete and whole,
             tried=tuple(self.tried),
             not_tried=tuple(
                 one.model_copy(update={"why": unmeasured.get(one.name, one.why)})
                 for one in left
                 if one.name not in failed
             ),
+            mark=self._run.mark,
             unpredicted=self._unpredicted,
         )
