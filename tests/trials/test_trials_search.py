@@ -368,3 +368,12 @@ def test_a_trial_is_not_run_by_mistake_as_a_search(case: Case) -> None:
     shown = searching(case).cli("trial", "run", str(case.file))
     assert shown.code == 1
     assert "has a [search]: `draftworth trial search" in shown.err
+
+
+def test_the_plan_says_what_it_left_out_and_how_many_requests_it_needs(case: Case) -> None:
+    windows = '{ method = "ngram", k = 3, prompt_lookup_min = [2, 5], prompt_lookup_max = 4 }'
+    shown = case.write(SCRIPT, extra=f"[search]\ngrid = [{windows}]\n").cli("trial", "plan", str(case.file))
+    assert "left out prompt_lookup_min = 5 with prompt_lookup_max = 4" in shown.out
+    few = searching(case, limits="requests = 11").cli("trial", "plan", str(case.file))
+    assert few.code == 2
+    assert "a search sends at least 12 requests (the baseline twice and one setting)" in few.err

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from draftworth.bench.requests import sweep_of
 from draftworth.errors import RefusedError
+from draftworth.search.grid import candidates_of
 from draftworth.trials.config import BASELINE, ArmConfig, TrialConfig
 from draftworth.trials.diagnostics import PROBE
 from draftworth.trials.plan_text import in_words
@@ -52,7 +53,13 @@ def plan(config: TrialConfig, observed: "Observed", engine: "Engine", *, version
     block_requests = prompts * config.workload.repeats * len(sweep_of(config.workload))
     requests = block_requests * blocks
     # A search ends before it would send too many; the baseline twice and one setting have to fit.
-    if (3 * block_requests if config.search is not None else requests) > config.limits.requests:
+    if config.search is not None and 3 * block_requests > config.limits.requests:
+        raise RefusedError(
+            f"a search sends at least {3 * block_requests} requests (the baseline twice and one setting) and "
+            f"limits.requests is {config.limits.requests}; raise it, or lower workload.prompts_per_category or "
+            "workload.repeats"
+        )
+    if config.search is None and requests > config.limits.requests:
         raise RefusedError(
             f"the plan sends {requests} requests and limits.requests is {config.limits.requests}; "
             "raise it, or lower workload.prompts_per_category, workload.repeats or verdict.starts"
@@ -107,6 +114,9 @@ def _notes(config: TrialConfig, observed: "Observed", version: str | None, engin
     ]
     if config.search is not None:
         notes.append(_about_search(config))
+        if config.search.grid:
+            left = candidates_of(config.search.grid, engine=config.service.engine).refused
+            notes += [f"search.{line}" for line in left]
     if config.workload.temperature > 0 and config.verdict.output_check:
         notes.append("the output check samples greedily, in requests of its own after each measurement")
     return tuple(notes)
