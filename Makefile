@@ -65,6 +65,8 @@ bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python benchmarks/interval_coverage.py
 	$(BIN)/python benchmarks/log_reading.py
 	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python -m benchmarks.replay_memory
+	$(BIN)/python -m benchmarks.replay_counts
 	$(BIN)/python benchmarks/prediction_case.py
 	$(BIN)/python -m benchmarks.prediction
 

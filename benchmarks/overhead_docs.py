@@ -139,7 +139,8 @@ def render(found: dict[str, Any]) -> str:
 
 A client that is short of CPU measures itself: chunks wait in the socket while it parses others, and the wait looks like
 the server's. So what a chunk costs the client decides how much load one core can measure honestly. This page compares
-that cost between Draftworth and other load generators for LLM servers.
+that cost between Draftworth and other load generators for LLM servers. How fast and in how much memory
+replays run is told in [replay.md](replay.md#how-much-how-fast).
 {quick}
 ## Figures at {found["main_concurrency"]} streams
 

@@ -46,6 +46,8 @@ def edited(
         one |= {"tpot_ratio": interval, "verdict": verdict, "reason": reason}
     for arm in data["arms"]:
         arm["version"] = version
+        # The interval's own method, which tells a CPU's restarts, is gone.
+        arm["device"] = "cpu"
     data["findings"] = [] if findings is None else findings
     return data | more
 

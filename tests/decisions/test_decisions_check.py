@@ -1,13 +1,22 @@
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.decisions.decisions_lab import edited, keep, run, tree
 
 from draftworth.costs.base import Costs
-from draftworth.decisions.check import mix_shift
-from draftworth.decisions.records import read_all
+from draftworth.decisions import check as checking
+from draftworth.decisions import known as known_module
+from draftworth.decisions.assumptions import same_service
+from draftworth.decisions.check import check
+from draftworth.decisions.known import Known
+from draftworth.decisions.records import read_all, writing
+from draftworth.decisions.traffic import mix_shift
 
 ONE = '[[options]]\nname = "A"\ntitle = "n-gram"\nmethod = "ngram"\narm = "ngram-5"\n'
 LATER = "20261215-100000"
@@ -121,7 +130,16 @@ def test_newer_costs_of_another_version_reopen(home: Path) -> None:
     assert reasons(home) == []
 
 
-def prediction(home: Path, value: float, low: float, high: float, created: str = "2026-12-20T00:00:00Z") -> None:
+def prediction(
+    home: Path,
+    value: float,
+    low: float,
+    high: float,
+    created: str = "2026-12-20T00:00:00Z",
+    *,
+    made: str = "",
+    path: str = "predictions/p.json",
+) -> None:
     one = {"value": value, "low": low, "high": high}
     setting = {
         "k": 2,
@@ -139,8 +157,8 @@ def prediction(home: Path, value: float, low: float, high: float, created: str =
         "step_ms": one,
     }
     data = {"trace": {}, "drafter": "vllm-ngram", "costs": {"created": created}, "settings": [setting], "verdict": "v"}
-    (home / "predictions").mkdir(exist_ok=True)
-    (home / "predictions" / "p.json").write_text(json.dumps(data))
+    (home / path).parent.mkdir(exist_ok=True)
+    (home / path).write_text(json.dumps(data | ({"created": made} if made else {})))
 
 
 def test_a_prediction_beyond_the_bound_reopens(home: Path) -> None:
@@ -282,3 +300,127 @@ def test_no_tree_is_one_line(tmp_path: Path) -> None:
     done = run(tmp_path, "decisions")
     assert (done.code, done.err.count("\n")) == (1, 1)
     assert "there is no options tree yet" in done.err
+
+
+# --- which prediction is new
+
+
+def test_a_prediction_is_as_new_as_it_was_made_and_not_as_its_costs(home: Path) -> None:
+    old = "2026-11-30T00:00:00+00:00"  # the day before the trial
+    prediction(home, 1.5, 1.4, 1.6, created=old, made="2026-12-20T00:00:00Z")
+    assert len(reasons(home)) == 1
+    prediction(home, 1.5, 1.4, 1.6, created=old, made="2026-11-30T12:00:00Z")
+    assert reasons(home) == []
+    # Of one moment with the trial, in whatever form it is written: not later.
+    prediction(home, 1.5, 1.4, 1.6, created="2026-12-20T00:00:00Z", made="2026-12-01T12:00:00+02:00")
+    assert reasons(home) == []
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_newest_prediction_counts_whatever_the_files_times_are(tmp_path: Path, *, named: bool) -> None:
+    gate = '[options.gate]\nwords = "w"\nall = [{ predicted_speed_up_at_least = 1.02 }]\n'
+    evidence = '[[options.evidence]]\nkind = "prediction"\npath = "evidence/new.json"\n'
+    tree(tmp_path, ONE + (evidence if named else "") + gate)
+    prediction(tmp_path, 1.5, 1.4, 1.6, made="2026-10-01T00:00:00Z", path="predictions/october.json")
+    new = "evidence/new.json" if named else "predictions/december.json"
+    prediction(tmp_path, 0.8, 0.7, 0.9, made="2026-12-20T00:00:00Z", path=new)
+    for seconds in (1, 2_000_000_000):  # a checkout writes the files in any order
+        os.utime(tmp_path / "predictions" / "october.json", (seconds, seconds))
+        holds = checked(tmp_path)["options"][0]["holds"]
+        assert (holds["holds"], new in holds["reason"]) == (False, True)
+
+
+# --- other traffic
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"temperature": 1.0}, "temperature: 0 then, 1 now"),
+        ({"max_tokens": [4096]}, "most tokens of an answer: 96 then, 4096 now"),
+        ({"concurrency": [1, 64]}, "1 at a time then, 1, 64 at a time now"),
+        ({"rate": [4.0]}, "1 at a time then, 4 requests a second now"),
+        ({"context_tokens": [8192]}, "tokens that prompts are filled up to: none then, 8192 now"),
+        ({"ignore_eos": True}, "answers past their end: no then, yes now"),
+        ({"source": "/traces/ours.jsonl"}, "prompts: builtin then, own now"),
+        ({"max_tokens": [100]}, None),  # within a tenth
+        ({"limit": 5, "seed": 3, "repeats": 4}, None),
+    ],
+)
+@pytest.mark.parametrize("kept", [True, False])
+def test_every_other_traffic_that_a_record_promises_reopens(
+    home: Path, sent: dict[str, Any], said: str | None, *, kept: bool
+) -> None:
+    (path,) = (home / "decisions").glob("0001-*")
+    text = path.read_text(encoding="utf-8")
+    assert "Other traffic in a newer trial: " in text
+    if not kept:  # a record of an earlier version does not tell its requests: its trial does
+        lines = text.splitlines(keepends=True)
+        assert sum(one.startswith("requests = ") for one in lines) == 1
+        path.write_text("".join(one for one in lines if not one.startswith("requests = ")), encoding="utf-8")
+    data = renamed(edited(trial=LATER), "eagle")
+    data["config"]["workload"].update(sent)
+    keep(home, data)
+    assert reasons(home) == ([f"trial {LATER} has other traffic: {said}"] if said else [])
+
+
+def test_a_load_within_those_of_a_sweep_is_no_other_traffic(tmp_path: Path) -> None:
+    tree(tmp_path, ONE)
+    data = edited(*RULED_OUT)
+    data["config"]["workload"]["concurrency"] = [1, 16]
+    keep(tmp_path, data)
+    assert run(tmp_path, "decide", "latest").code == 0
+    later = renamed(edited(trial=LATER), "eagle")
+    for load, many in ((8, False), (17, False), (18, True)):
+        later["config"]["workload"]["concurrency"] = [load]
+        keep(tmp_path, later)
+        assert bool(reasons(tmp_path)) is many, load
+
+
+# --- what --apply writes
+
+
+def test_what_apply_writes_names_its_evidence(home: Path) -> None:
+    costs(home, version="0.34.0")
+    prediction(home, 1.5, 1.4, 1.6)
+    keep(home, edited("faster", trial=LATER))
+    checked(home, "--apply")
+    last = read_all(home / "decisions")[-1]
+    found = {(one.kind, one.trial or one.path) for one in last.decision.evidence}
+    assert found == {("trial", LATER), ("costs", "costs/c.json"), ("prediction", "predictions/p.json")}
+    assert f"## Evidence\n\n- trial {LATER}" in last.body
+    assert checked(home)["left_out"] == []
+
+
+def test_apply_sees_what_was_decided_while_it_waited(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(home, ONE + ONE.replace('"A"', '"B"').replace("ngram-5", "eagle"))
+    keep(home, renamed(edited(*RULED_OUT, trial="20261202-100000"), "eagle"))
+    assert run(home, "decide", "latest", "--option", "B").code == 0
+    costs(home, version="0.34.0")
+    assert [bool(one["reopen"]) for one in checked(home)["options"]] == [True, True]
+
+    @contextmanager
+    def slow(folder: Path) -> Iterator[None]:
+        assert run(home, "decide", "--option", "A", "--state", "reopened").code == 0
+        with writing(folder):
+            yield
+
+    monkeypatch.setattr(checking, "writing", slow)
+    assert [Path(one).name[:4] for one in checking.apply(home / "decisions", "2026-12-21").written] == ["0004"]
+    last = read_all(home / "decisions")[-1].decision
+    assert (last.number, last.option, last.by) == (4, "B", "check")
+
+
+# --- many trials
+
+
+def test_which_service_an_option_is_of_is_told_once(tmp_path: Path) -> None:
+    options = [ONE.replace('"A"', f'"o{at}"') for at in range(4)]
+    tree(tmp_path, "".join(options))
+    for at in range(30):
+        keep(tmp_path, edited(*RULED_OUT, trial=f"20261201-1000{at:02}"))
+    known = Known.read(tmp_path / "decisions")
+    with mock.patch.object(known_module, "same_service", wraps=same_service) as compared:
+        check(known)
+    # Each option with each trial a few times, and never each trial with each other: 30 * 30 * 4 = 3600.
+    assert compared.call_count <= 4 * 30 * 5

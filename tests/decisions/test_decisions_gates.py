@@ -3,13 +3,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.decisions.decisions_lab import edited, keep, tree
+from tests.decisions.decisions_lab import edited, keep, run, tree
+from tests.decisions.test_decisions_example import checked
 
 from draftworth.decisions.assumptions import version_key
-from draftworth.decisions.base import Option
+from draftworth.decisions.base import Assumptions, Option
 from draftworth.decisions.conditions import _PARAMETERS, Condition, Gate, Holds
+from draftworth.decisions.fits import unfit
 from draftworth.decisions.gates import KINDS, evaluate, wrong_gate
 from draftworth.decisions.known import Known
+from draftworth.decisions.methods import family, is_head
+from draftworth.engines.vllm.releases import METHODS
 
 HEAD = '[[options.evidence]]\nkind = "head"\nhead = "org/h"\ntrained_for = "K2"\n'
 
@@ -243,3 +247,86 @@ def test_a_heads_gate_that_hangs_on_n_gram_is_the_wrong_gate(
     if wrong:
         assert "says nothing of what a head (eagle3) has accepted" in remarks[0]
     assert wrong_gate(option.model_copy(update={"method": "suffix"}), known) == []
+
+
+# --- heads
+
+
+def test_a_heads_model_is_told_with_or_without_its_folder(tmp_path: Path) -> None:
+    head = HEAD.replace('"K2"', '"moonshotai/K2"')
+    assert holds(tmp_path, '{ head_for = "k2" }', option=head).holds is True
+    assert holds(tmp_path, '{ head_for = "/hub/models--moonshotai--K2/snapshots/0a1b" }', option=head).holds is True
+    assert holds(tmp_path, '{ head_for = "K2.5" }', option=head).holds is False
+
+
+def test_one_and_the_same_head_must_fit_and_pay(tmp_path: Path) -> None:
+    even = '[[options.evidence]]\nkind = "break-even"\nk = 3\nlength = { value = 1.6 }\n'
+    reached = "k = 3\nlength = { value = 3.0 }\n"
+    llama = HEAD.replace("org/h", "org/llama").replace('"K2"', '"Llama-3-8B"') + reached
+    conditions = '{ head_for = "K2" }, { head_pays_at_k = 3 }'
+    # One was trained for it, and another one's length was measured.
+    found = holds(tmp_path, conditions, option=HEAD + llama + even)
+    assert found.holds is None
+    assert found.reason == "org/h's acceptance length was not measured; 1.60 breaks even at k = 3 (stated)"
+    assert holds(tmp_path, conditions, option=llama + even).holds is False
+    nested = f"{{ all = [{conditions}] }}"
+    assert holds(tmp_path, nested, option=llama + HEAD + even).holds is None
+    for option in (HEAD + reached + llama + even, llama + HEAD + reached + even, HEAD + HEAD + reached + llama + even):
+        assert holds(tmp_path, conditions, option=option).holds is True
+
+
+def test_what_the_tree_says_of_a_head_now_counts_before_what_a_record_kept(tmp_path: Path) -> None:
+    def option(reached: str) -> str:
+        even = '[[options.evidence]]\nkind = "break-even"\nk = 3\nlength = { value = 2.0 }\n'
+        return f'arm = "ngram-5"\n{HEAD}k = 3\nlength = {{ value = {reached} }}\n{even}'
+
+    assert holds(tmp_path, "{ head_pays_at_k = 3 }", option=option("1.5")).holds is False
+    keep(tmp_path, edited("inconclusive", (0.95, 0.85, 1.06)))
+    assert run(tmp_path, "decide", "latest", "--option", "C", "--although", "a test").code == 0
+    assert holds(tmp_path, "{ head_pays_at_k = 3 }", option=option("2.5")).holds is True
+
+
+def test_a_gate_that_asks_only_whether_a_heads_check_is_there_is_the_wrong_gate(tmp_path: Path) -> None:
+    (tmp_path / "check.json").write_text(checked("failed"))
+    holds(tmp_path, YES)
+    known = Known.read(tmp_path / "decisions")
+    gate = Gate(words="checked", all=(Condition(file="check.json"),))
+    (remark,) = wrong_gate(Option(name="C", title="c", method="eagle3", gate=gate), known)
+    assert remark.endswith("ask head_check instead")
+
+
+@pytest.mark.parametrize(
+    ("method", "same", "head"),
+    [
+        ("deepseek_mtp", "mtp", True),
+        ("qwen3_next_mtp", "mtp", True),
+        ("NEXTN", "mtp", True),
+        ("FROZEN_KV_MTP", "mtp", True),
+        ("STANDALONE", "draft_model", True),
+        ("draft-simple", "draft_model", True),
+        ("draft-eagle3", "eagle3", True),
+        ("draft-mtp", "mtp", True),
+        ("draft_model", "draft_model", True),
+        ("Draft_Target", "draft_model", True),
+        ("dspark", "dspark", True),
+        ("EAGLE3", "eagle3", True),
+        ("ngram", "ngram", False),
+        ("ngram-simple", "ngram_simple", False),
+        ("suffix", "suffix", False),
+        ("extract_hidden_states", "extract_hidden_states", False),
+        ("", "", False),
+    ],
+)
+def test_methods_are_known_by_every_engines_name(method: str, same: str, *, head: bool) -> None:
+    assert (family(method), is_head(method)) == (same, head)
+
+
+def test_every_method_that_vllm_knows_is_a_head_or_drafts_without_a_model() -> None:
+    without = {"ngram", "[ngram]", "ngram_gpu", "suffix", "extract_hidden_states", "custom_class"}
+    assert {one for one in METHODS if not is_head(one)} == without
+
+
+def test_a_trial_of_a_models_own_mtp_decides_mtp() -> None:
+    option = Option(name="M", title="m", method="mtp")
+    assert unfit(option, "a", "deepseek_mtp", Assumptions()) == []
+    assert unfit(option, "a", "eagle3", Assumptions()) != []

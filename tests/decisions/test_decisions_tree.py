@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from tests.decisions.decisions_lab import tree
+from tests.decisions.decisions_lab import edited, keep, run, tree
 
 from draftworth.decisions.base import Option
 from draftworth.decisions.tree import add_option, begun, load_tree
@@ -116,3 +116,15 @@ def test_an_option_is_added_below_what_a_person_wrote(tmp_path: Path) -> None:
     assert added == Option(name="ngram-5", title='n-gram "5"', method="ngram")
     with pytest.raises(UsageError, match="is there already"):
         add_option(folder, Option(name="ngram-5", title="again"))
+
+
+def test_a_closed_list_of_options_is_named_with_its_line(tmp_path: Path) -> None:
+    folder = tree(tmp_path, 'title = "t"\noptions = [{ name = "X", title = "x" }]\n')
+    before = (folder / "tree.toml").read_bytes()
+    keep(tmp_path, edited("slower", (1.2, 1.1, 1.3)))
+    done = run(tmp_path, "decide", "latest")
+    assert done.code == 1
+    assert "tree.toml:2: options = [...] is a closed list, to which ngram-5 cannot be added" in done.err
+    assert (folder / "tree.toml").read_bytes() == before
+    # An option that is in it needs nothing added.
+    assert run(tmp_path, "decide", "latest", "--option", "X").code == 0

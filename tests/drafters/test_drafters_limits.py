@@ -42,3 +42,21 @@ def test_replay_refuses_what_would_not_end(tmp_path: Path) -> None:
     assert named.code == 0
     assert named.json["drafter"]["name"] == "vllm-ngram-v1"
     assert "No --drafter was named, so it is vllm-ngram-v1" in named.err
+
+
+def test_max_tokens_is_taken_where_drafts_are_cut_there(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"prompt_token_ids": [9, 1, 2, 3, 4, 5], "output_token_ids": [1, 2, 3, 4, 7]}\n')
+    words = ("--drafter", "llamacpp-ngram-simple", "--k", "2", "--set", "size_n=2", "--json")
+    drafted = []
+    for limit in ((), ("--max-tokens", "4"), ("--max-tokens", "3")):
+        done = run_cli("replay", path, *words, *limit)
+        assert done.code == 0
+        drafted.append(done.json["settings"][0]["drafted"])
+        assert done.json["drafter"]["max_tokens"] == (int(limit[1]) if limit else None)
+    # Behind the second output token two may follow; 4 - 2 - 1 = 1 is drafted, then none.
+    assert drafted == [2, 1, 0]
+    refused = run_cli("replay", path, "--drafter", "vllm-ngram-v1", "--max-tokens", "4")
+    assert refused.code == 1
+    assert "--max-tokens: vllm-ngram-v1 does not cut drafts there" in refused.err
+    assert run_cli("replay", path, "--drafter", "llamacpp-ngram-simple", "--max-tokens", "0").code == 1

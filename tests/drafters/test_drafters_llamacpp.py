@@ -144,6 +144,34 @@ def test_drafts_are_cut_to_what_the_context_has_room_for() -> None:
     assert found == [[0, 7, 2, 2, 3, 4], [0, 7, 1, 1, 3], [0, 7, 0, 0]]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_drafts_are_cut_to_the_tokens_left_of_max_tokens_less_one(name: str) -> None:
+    """As the server: n_remaining counts the tokens behind the sampled one, and a draft leaves one of them."""
+    rng = np.random.default_rng(3)
+    text = [*rng.integers(0, 9, 12).tolist()] * 6
+    requests = [(text[:40], text[40:60]), (text[:30], text[30:50])]
+    some = {"llamacpp-ngram-mod": {"n_match": 4.0, "n_min": 1.0}, "llamacpp-ngram-cache": {}}
+    setting = Setting(8, more=some.get(name, {**DEFAULTS[name].more, "size_n": 4.0}))
+    # A draft that reaches the end of an answer is accepted as far, so only what lies beyond it is cut.
+    free = steps_of(name, setting, *requests)
+    held = steps_of(name, setting, *requests, limits=Limits(max_tokens=20))
+    assert sum(step[2] for step in held) < sum(step[2] for step in free)
+    for request, at, drafted, *_ in held:
+        emitted = at + 1 - len(requests[request][0])
+        assert drafted <= max(0, 20 - emitted - 1)
+    assert steps_of(name, setting, *requests, limits=Limits(max_tokens=1000)) == free
+
+
+def test_max_tokens_and_the_context_bound_a_draft_alike() -> None:
+    """A request with a prompt of 6 tokens that may have 5 more is one in a context of 11."""
+    request = ([9, 1, 2, 3, 4, 5], [1, 2, 3, 4, 7])
+    setting = Setting(2, more={"size_n": 2})
+    for tokens in (3, 4, 5, 6):
+        by_tokens = steps_of("llamacpp-ngram-simple", setting, request, limits=Limits(max_tokens=tokens))
+        by_context = steps_of("llamacpp-ngram-simple", setting, request, limits=Limits(max_model_len=6 + tokens))
+        assert by_tokens == by_context
+
+
 def test_steps_are_counted_in_the_group_of_their_first_token() -> None:
     batch = batch_of([([9, 1, 2, 3, 4, 5], [1, 2, 3, 4, 7]), ([1], [2, 3])], thinking=[2, -1])
     session = drafter("llamacpp-ngram-simple").session([Setting(2, more={"size_n": 2})], ONE)

@@ -14,7 +14,8 @@ from tests.drafters.toy import InMemory, Toy, ToySession, earliest
 
 from draftworth.drafters.base import Counts, Limits, Setting
 from draftworth.drafters.counts import Tally
-from draftworth.drafters.gathered import MOST_CATEGORIES, OTHERS
+from draftworth.drafters.gathered import OTHERS
+from draftworth.drafters.limits import MOST_CATEGORIES
 from draftworth.drafters.remarks import remarks
 from draftworth.drafters.replay import Replayed, replay
 from draftworth.drafters.rows import OfCategories

@@ -1,6 +1,6 @@
 """A trace in memory and a drafter of a few lines, for tests of what stands around drafters."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +89,9 @@ class Toy:
 
     def grid(self) -> list[Setting]:
         return self.settings(k=[1, 2, 5], min=[1, 2], max=[2, 3])
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        return None
 
     def arguments(self, setting: Setting) -> tuple[str, ...]:
         return "--toy", str(setting.k)

@@ -115,6 +115,7 @@ def test_a_head_is_trained_exported_and_served_and_the_walk_is_what_the_server_c
     assert counted["accepted_per_position"] == pytest.approx(walk.accepted_at, rel=0.02, abs=2)
 
 
+@pytest.mark.torture
 def test_a_killed_training_goes_on_from_its_last_checkpoint(case: Path) -> None:
     path = recipe(case, epochs=20)
     folder = load_recipe(path).folder

@@ -12,6 +12,7 @@ from draftworth.bench.points import Point
 from draftworth.bench.window import Window
 from draftworth.engines.vllm import VLLM
 from draftworth.findings import Code
+from draftworth.search.grid import candidates_of
 from draftworth.services.base import Observed
 from draftworth.trials.base import Block, Outcome
 from draftworth.trials.config import TrialConfig
@@ -52,6 +53,25 @@ def block(arm: str, windows: list[tuple[Point, str, float]], *, start: int = 1, 
         (None, ("--speculative-algorithm", "EAGLE3"), "sglang", None),
         (None, ("--spec-type", "draft-mtp,ngram-mod"), "llamacpp", "ngram-mod drafting"),
         (None, ("--spec-type", "ngram-simple"), "llamacpp", None),
+        (None, ("--spec-default",), "llamacpp", "ngram-mod drafting"),
+        ({"algorithm": "NGRAM", "num_draft_tokens": 4}, (), "sglang", "NGRAM drafting"),
+        ({"speculative_algorithm": "NGRAM"}, (), "sglang", "NGRAM drafting"),
+        ({"speculative-algorithm": "ngram"}, (), "sglang", "NGRAM drafting"),  # 0.5.12 and later take any case
+        ({"algorithm": "EAGLE3", "draft_model_path": "/h"}, (), "sglang", None),
+        ({"algorithm": None}, (), "sglang", None),
+        ({"type": "ngram-mod"}, (), "llamacpp", "ngram-mod drafting"),
+        ({"spec_type": "ngram-map-k"}, (), "llamacpp", "ngram-map-k drafting"),
+        ({"--spec-type": "draft-mtp, ngram-cache"}, (), "llamacpp", "ngram-cache drafting"),
+        (
+            {"type": ["draft-simple", "ngram-map-k4v"], "draft": {"model": "/d"}},
+            (),
+            "llamacpp",
+            "ngram-map-k4v drafting",
+        ),
+        ({"spec-default": True}, (), "llamacpp", "ngram-mod drafting"),
+        ({"type": "ngram-simple", "size_m": 8}, (), "llamacpp", None),
+        ({"type": ["draft-simple"]}, ("--spec-type", "ngram-mod"), "llamacpp", "ngram-mod drafting"),
+        ({"file": "x.yaml"}, (), "trtllm", None),
     ],
 )
 def test_which_drafters_learn_from_other_answers(
@@ -123,6 +143,17 @@ def test_a_server_that_an_earlier_trial_asked_the_same_is_remembered(case: Case)
     assert second.json["verdict"] == "inconclusive"
     told = next(one for one in second.json["findings"] if one["code"] == "drafts_remembered")
     assert "20 of the 20 prompts" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "grid", "learning"),
+    [("sglang", {"algorithm": "NGRAM"}, "NGRAM"), ("llamacpp", {"type": "ngram-mod"}, "ngram-mod")],
+)
+def test_an_arm_of_another_engines_grid_is_recognised(engine: str, grid: dict[str, Any], learning: str) -> None:
+    arm = candidates_of([grid], engine=engine).candidates[0]
+    info = ArmInfo(arm.name, config=arm.config, speculates=True, engine=engine)
+    found = remembered(info, [block(arm.name, [(ONE, "abcabc", 1.0)])])
+    assert f"{learning} drafting learns from every answer" in found[ONE.label].message
 
 
 @pytest.mark.parametrize(

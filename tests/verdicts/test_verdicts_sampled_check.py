@@ -122,6 +122,103 @@ def test_a_record_gives_the_same_again_in_whatever_order_and_process() -> None:
     assert told == {str(found.p_value)}
 
 
+def everywhere(rows: list[RequestRow], points: tuple[str, ...], starts: int) -> list[RequestRow]:
+    """The same answers at each point and start: engines draw from a request's seed alone."""
+    return [
+        replace(one, point=point, start=start, block=start)
+        for start, point in itertools.product(range(1, starts + 1), points)
+        for one in rows
+    ]
+
+
+@pytest.mark.parametrize(("points", "starts"), [(("1", "4", "8"), 1), (("",), 3), (("1", "4"), 2)])
+def test_a_seed_that_is_sent_again_at_another_load_or_start_is_no_further_evidence(
+    points: tuple[str, ...], starts: int
+) -> None:
+    base, other = answers("baseline", 0, repeats=4), answers("v", 1, repeats=4)
+    once = judge_sampled(base, other)
+    # The baseline has one start more than the variant, as a trial may have.
+    again = judge_sampled(everywhere(base, points, starts + 1), everywhere(other, points, starts))
+    assert (again.status, again.p_value, again.detectable) == (once.status, once.p_value, once.detectable)
+    assert again.distance == pytest.approx(once.distance)
+    assert again.pairs == 80 * len(points) * starts
+    assert "of 80 seeds" in again.reason
+    assert "seeds" not in once.reason
+
+
+def test_one_repeat_at_many_loads_is_one_answer() -> None:
+    base, other = (
+        everywhere(answers(arm, n, repeats=1), ("1", "4", "8"), 2) for n, arm in enumerate(("baseline", "v"))
+    )
+    found = judge_sampled(base, other)
+    assert found.status == "unchecked"
+    assert "raise workload.repeats" in found.reason
+
+
+def test_equal_arms_over_a_sweep_and_starts_are_seldom_called_different() -> None:
+    found = [
+        judge_sampled(
+            everywhere(answers("baseline", 2 * n, prompts=6, repeats=6), ("1", "4", "8"), 2),
+            everywhere(answers("v", 2 * n + 1, prompts=6, repeats=6), ("1", "4", "8"), 2),
+        ).p_value
+        for n in range(60)
+    ]
+    assert np.mean([value is not None and value < 0.1 for value in found]) == pytest.approx(0.1, abs=0.1)
+    assert np.mean([value is not None and value < 0.01 for value in found]) <= 0.05
+
+
+def test_a_fault_at_one_load_of_a_sweep_is_seen() -> None:
+    base = everywhere(answers("baseline", 0, repeats=36), ("1", "8"), 1)
+    good, bad = (answers("v", 1, repeats=36, away=away) for away in (0.0, 1.0))
+    assert judge_sampled(base, everywhere(good, ("1", "8"), 1)).status == "same"
+    faulty = [*everywhere(good, ("1",), 1), *everywhere(bad, ("8",), 1)]
+    assert judge_sampled(base, faulty).status == "diverged"
+
+
+def test_answers_of_different_loads_are_never_paired() -> None:
+    base, other = answers("baseline", 0), answers("v", 1)
+    found = judge_sampled(everywhere(base, ("1",), 1), everywhere(other, ("8",), 1))
+    assert found.status == "unchecked"
+
+
+def test_the_distance_over_clusters_is_that_of_a_plain_loop_over_different_seeds() -> None:
+    base = [
+        replace(one, point=point) for n, point in enumerate(("1", "4")) for one in answers("b", n, prompts=1, repeats=4)
+    ]
+    other = [
+        replace(one, point=point)
+        for n, point in enumerate(("1", "4"))
+        for one in answers("v", 5 + n, prompts=1, repeats=4)
+    ]
+
+    def common(a: RequestRow, b: RequestRow) -> int:
+        pairs = zip(a.token_ids, b.token_ids, strict=True)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    terms = [
+        common(base[i], base[j]) + common(other[i], other[j]) - common(base[i], other[j]) - common(base[j], other[i])
+        for i, j in itertools.permutations(range(8), 2)
+        if base[i].repeat != base[j].repeat
+    ]
+    assert len(terms) == 8 * 6
+    assert judge_sampled(base, other).distance == pytest.approx(sum(terms) / len(terms))
+
+
+def test_arms_that_draw_otherwise_from_a_seed_in_common_keep_the_level() -> None:
+    # The least symmetric: three answers, and the variant gives the next one round for each seed.
+    values = []
+    for trial in range(200):
+        random = np.random.default_rng(trial)
+        drawn = [(f"p{prompt:02}", repeat, int(random.integers(3))) for prompt in range(20) for repeat in range(3)]
+        base, other = (
+            [row(arm, prompt, token_ids=[(token + more) % 3] * 8, repeat=repeat) for prompt, repeat, token in drawn]
+            for arm, more in (("baseline", 0), ("v", 1))
+        )
+        values.append(judge_sampled(base, other).p_value or 1.0)
+    assert np.mean(np.array(values) < 0.1) == pytest.approx(0.1, abs=0.06)
+    assert np.mean(np.array(values) < 0.01) <= 0.03
+
+
 def test_several_variants_share_the_level() -> None:
     base = answers("baseline", 0)
     shifted = answers("v", 1, away=0.3)

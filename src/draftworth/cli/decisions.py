@@ -49,10 +49,8 @@ def check(
     from draftworth.decisions.overview import check_lines  # noqa: PLC0415 - lazy
     from draftworth.decisions.tree import decisions_folder  # noqa: PLC0415 - lazy
 
-    checked = _checked()[1]
-    if apply:
-        today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-        checked = apply_check(checked, decisions_folder(), today)
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    checked = apply_check(decisions_folder(), today) if apply else _checked()[1]
     _print(checked.model_dump_json(indent=1) if as_json else "\n".join(check_lines(checked)))
     return EXIT_DONE
 

@@ -50,6 +50,10 @@ def replay(
         int, Parameter(help="Requests decoded at a time; matters where requests share what was learned.")
     ] = 1,
     max_model_len: MaxModelLen = None,
+    max_tokens: Annotated[
+        int | None,
+        Parameter(help="The requests' limit on output tokens, to which llama.cpp cuts drafts; default: no bound."),
+    ] = None,
     vocabulary: Vocabulary = None,
     tokenizer: TokenizerFile = None,
     model: OneModel = None,
@@ -77,6 +81,7 @@ def replay(
     for name, value in (
         ("concurrency", concurrency),
         ("max-model-len", max_model_len),
+        ("max-tokens", max_tokens),
         ("vocabulary", vocabulary),
         ("top", top),
     ):
@@ -88,6 +93,8 @@ def replay(
     if drafter is None:
         print(f"No --drafter was named, so it is {DEFAULT}; --list names the others.", file=sys.stderr)
     chosen = chosen_drafter(drafter or DEFAULT)
+    if max_tokens is not None and chosen.engine != "llamacpp":
+        raise UsageError(f"--max-tokens: {chosen.name} does not cut drafts there, only llama.cpp does; leave it out")
     settings = chosen_settings(chosen, k=k, shortest=min, longest=max, more=set or (), grid=grid)
     return _replay(
         trace,
@@ -95,6 +102,7 @@ def replay(
         settings,
         concurrency=concurrency,
         max_model_len=max_model_len,
+        max_tokens=max_tokens,
         vocabulary=vocabulary,
         tokenizer=tokenizer,
         model=model,
@@ -113,6 +121,7 @@ def _replay(
     *,
     concurrency: int,
     max_model_len: int | None,
+    max_tokens: int | None,
     vocabulary: int | None,
     tokenizer: Path | None,
     model: str | None,
@@ -129,7 +138,7 @@ def _replay(
     from draftworth.reports.replay import document, lines  # noqa: PLC0415 - lazy
     from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
 
-    limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary)
+    limits = Limits(max_model_len=max_model_len, concurrency=concurrency, vocabulary=vocabulary, max_tokens=max_tokens)
     whole = open_trace(path, tokenizer=tokenizer, model=model, arm=arm)
     if arm is not None:
         check_has_arms(whole)

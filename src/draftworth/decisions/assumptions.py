@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftworth.decisions.base import Assumptions
+from draftworth.decisions.traffic import requests_of
 from draftworth.reports.trial.model import model_of
 from draftworth.reports.words import workload
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
@@ -27,6 +28,7 @@ _WORKLOAD = (
     "ignore_eos",
 )
 _BETWEEN = re.compile(rf", (?=(?:{'|'.join(_HARDWARE)}) )")
+_CACHED = re.compile(r"(?:^|/)models--(?:[^/]*?--)?([^/]+)/snapshots/")
 _NUMBER = re.compile(r"\d+")
 
 
@@ -46,6 +48,7 @@ def assumptions_of(record: TrialRecord, arm: ArmRecord | None, found: ArmCompari
         model=model_of(record),
         workload=workload(work) if work else "",
         traffic=fingerprint(work, pairs) if work else "",
+        requests=requests_of(work),
         categories=pairs,
         head=str(speculative.get("model") or "") if isinstance(speculative, Mapping) else "",
         setting=json.dumps(declared, sort_keys=True) if declared else "",
@@ -92,8 +95,16 @@ def same_service(then: Assumptions, now: Assumptions) -> bool:
     )
 
 
+def same_model(one: str, other: str) -> bool:
+    """Whether two names are of one model: folders before it and case do not count."""
+    return _last(one) == _last(other)
+
+
 def _last(model: str) -> str:
     """Return a model's name without the folder it lies in: a server names it by path, a costs file as it is served."""
+    cached = _CACHED.search(model)  # the hub's cache: models--ORG--NAME/snapshots/REVISION
+    if cached:
+        return cached[1].lower()
     return model.rstrip("/").rpartition("/")[2].lower()
 
 

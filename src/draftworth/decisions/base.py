@@ -91,6 +91,8 @@ class Assumptions(Strict):
     """The requests, in words."""
     traffic: str = ""
     """Fingerprint of the workload and its categories; the same for the same requests."""
+    requests: dict[str, str] = {}
+    """What decides what they cost: loads, lengths, temperature (`decisions.traffic.requests_of`)."""
     categories: dict[str, int] = {}
     """Pairs of prompts by category."""
     head: str = ""

@@ -6,7 +6,7 @@ from draftworth.decisions.assumptions import no_gpu
 from draftworth.decisions.base import Assumptions, Decision, Evidence, Option, Tree
 from draftworth.decisions.conclude import Conclusion
 from draftworth.decisions.conditions import Gate
-from draftworth.decisions.known import is_head
+from draftworth.decisions.methods import is_head
 from draftworth.decisions.states import State
 
 _FIELDS = (
@@ -107,7 +107,10 @@ def _reopens(decision: Decision, option: Option) -> list[str]:
     if held.hardware:
         lines.append("Other hardware.")
     if held.traffic:
-        lines.append("Other traffic: another mix of categories, lengths, temperature or concurrency.")
+        lines.append(
+            "Other traffic in a newer trial: a tenth of the prompts in other categories, other prompts than these, "
+            "another temperature or way of sending, or loads or lengths more than a tenth beyond those measured."
+        )
     if held.head:
         lines.append(f"Another head than {held.head}.")
     elif is_head(option.method):

@@ -1,38 +1,47 @@
 """Every gate and every decided option against what was measured since: what can be taken up, what should be reopened.
 
 A decision is reopened by evidence that is newer than its own: a trial of its arm with another verdict; another engine
-version, runner or hardware of the same service in a newer trial or costs file; traffic of another mix; a head it did
+version, runner or hardware of the same service in a newer trial or costs file; other traffic; a head it did
 not know; a prediction beyond the bound it states; a gate that no longer holds; or by its own trial, where that says
 otherwise than a record that was edited. Files of another model or engine are no reason.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from draftworth.decisions.account import method_of
 from draftworth.decisions.against import contradictions
 from draftworth.decisions.assumptions import assumptions_of, changed, same_service
-from draftworth.decisions.base import Assumptions, Decision, Option
+from draftworth.decisions.base import Assumptions, Decision, Evidence, Option
 from draftworth.decisions.circles import waiting_circle
 from draftworth.decisions.citing import dead_ends
 from draftworth.decisions.conclude import Conclusion, conclude
 from draftworth.decisions.conditions import Holds
-from draftworth.decisions.decide import Wish, move
+from draftworth.decisions.decide import Wish, move_within
 from draftworth.decisions.fits import unfit
 from draftworth.decisions.gates import evaluate, wrong_gate
-from draftworth.decisions.known import Known, costs_assumptions, with_arm
-from draftworth.decisions.records import history_remarks
+from draftworth.decisions.known import Known, costs_assumptions, in_order, made, with_arm
+from draftworth.decisions.records import history_remarks, writing
 from draftworth.decisions.refuse import with_figures
 from draftworth.decisions.states import DECIDED, State
+from draftworth.decisions.traffic import other_traffic
+from draftworth.decisions.tree import load_tree
 from draftworth.errors import UsageError
 from draftworth.models import Frozen
 from draftworth.trials.record import TrialRecord
 from draftworth.verdicts.base import Verdict
 
 _ID = re.compile(r"^(\d{8}-\d{6})(?:-(\d+))?$")
-MIX_SHIFT = 0.1
-"""Share of prompts that has to move to another category before traffic is another: a tenth."""
+
+
+class Reason(NamedTuple):
+    """Why a decision should be reopened."""
+
+    text: str
+    evidence: Evidence | None = None
+    """What says so; None where that is the tree, or the record itself."""
 
 
 class OptionCheck(Frozen):
@@ -50,6 +59,8 @@ class OptionCheck(Frozen):
     """Whether its gate holds; None where it has none."""
     reopen: tuple[str, ...] = ()
     """Why it should be reopened."""
+    cites: tuple[Evidence, ...] = ()
+    """What says so."""
     remarks: tuple[str, ...] = ()
     """What else is new: it can be taken up, a trial confirms it or waits to be decided on."""
 
@@ -82,30 +93,45 @@ def check(known: Known) -> Checked:
     )
 
 
-def apply(checked: Checked, folder: Path, today: str) -> Checked:
-    """Write a record for everything that should be reopened. Returns the check with the files that were written."""
+def apply(folder: Path, today: str) -> Checked:
+    """Check, and write a record for everything that should be reopened; nobody else decides in between.
+
+    Returns the check with the files that were written.
+
+    Raises:
+        UsageError: the tree or a record has a mistake, or a record cannot be written; names those that were.
+    """
+    load_tree(folder)  # no folder is begun where there is no tree
     files: list[str] = []
-    for one in checked.options:
-        if one.reopen:
-            wish = Wish(today=today, state="reopened")
-            files += move(one.option, wish, folder, one.reopen, by="check").files
+    with writing(folder):
+        checked = check(Known.read(folder))
+        for one in checked.options:
+            if not one.reopen:
+                continue
+            wish = Wish(today=today, state="reopened", cites=one.cites)
+            try:
+                files += move_within(one.option, wish, folder, one.reopen, by="check").files
+            except UsageError as error:
+                before = f"; written before that: {', '.join(files)}" if files else ""
+                raise UsageError(f"{error}{before}") from None
     return checked.model_copy(update={"written": tuple(files)})
 
 
 def _one(option: Option, known: Known) -> OptionCheck:
     state, last = known.state(option.name), known.newest(option.name)
     holds = evaluate(option.gate, option, known) if option.gate else None
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     remarks = [*wrong_gate(option, known), *waiting_circle(option, known)]
     if last is not None and last.decision.although:
         remarks.append(f"{last.path.name} rests on a trial of something else, although: {last.decision.although}")
     edits = contradictions(last, known) if last else []
     if last is not None and state in DECIDED:
         reasons, more = _since(option, last.decision, known)
-        reasons = [*edits, *reasons]
+        own = Evidence(kind="trial", trial=last.decision.trial) if last.decision.trial else None
+        reasons = [*(Reason(one, own) for one in edits), *reasons]
         remarks += more
         if state == "adopted" and holds is not None and holds.holds is False:
-            reasons.append(f"its gate no longer holds: {holds.reason}")
+            reasons.append(Reason(f"its gate no longer holds: {holds.reason}"))
     else:
         remarks += edits
         if holds is not None and holds.holds and state in {"open", "pending", "reopened"}:
@@ -125,7 +151,8 @@ def _one(option: Option, known: Known) -> OptionCheck:
         record=last.path.name if last else "",
         gate=option.gate.words if option.gate else "",
         holds=holds,
-        reopen=tuple(dict.fromkeys(reasons)),
+        reopen=tuple(dict.fromkeys(one.text for one in reasons)),
+        cites=tuple({one.model_dump_json(): one for _, one in reasons if one is not None}.values()),
         remarks=tuple(dict.fromkeys(remarks)),
     )
 
@@ -141,11 +168,12 @@ def _deciding(option: Option, known: Known, *, measured: bool) -> list[TrialReco
     ]
 
 
-def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], list[str]]:
+def _since(option: Option, decided: Decision, known: Known) -> tuple[list[Reason], list[str]]:
     """Return why a decided option should be reopened, and what else is new."""
-    then = decided.assumptions
+    then = _with_requests(decided, known)
     arm = decided.arm or known.arm_of(option)
-    reasons, remarks = [], []
+    reasons: list[Reason] = []
+    remarks: list[str] = []
     newer = _newer(known.trials, decided)
     again = [(one, told) for one in with_arm(newer, arm) if (told := _told(one, arm, then)) is not None]
     if again:
@@ -153,7 +181,7 @@ def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], 
         differs = "; ".join(changed(then, found.assumptions))
         under = f", under {differs}" if differs else ""
         if found.state in DECIDED and found.state != decided.state:
-            reasons.append(f"trial {trial.id} says otherwise{under}: {found.outcome[0]}")
+            reasons.append(_by_trial(trial, f"says otherwise{under}: {found.outcome[0]}"))
         else:
             word = "confirms it" if found.state == decided.state else "does not decide it"
             keep = f"`draftworth decide {trial.id} --option {option.name}` keeps it"
@@ -167,6 +195,19 @@ def _since(option: Option, decided: Decision, known: Known) -> tuple[list[str], 
     return reasons, remarks
 
 
+def _by_trial(trial: TrialRecord, says: str) -> Reason:
+    return Reason(f"trial {trial.id} {says}", Evidence(kind="trial", trial=trial.id))
+
+
+def _with_requests(decided: Decision, known: Known) -> Assumptions:
+    """Return what a decision was made under; records of earlier versions leave the requests to their trial's."""
+    then = decided.assumptions
+    trial = next((one for one in known.trials if one.id == decided.trial), None)
+    if then.requests or trial is None:
+        return then
+    return then.model_copy(update={"requests": assumptions_of(trial, None, None).requests})
+
+
 def _told(trial: TrialRecord, arm: str, then: Assumptions) -> Conclusion | None:
     """Return what a trial says of an arm, where it could be measured, is of the same service and decides anything."""
     try:
@@ -177,43 +218,35 @@ def _told(trial: TrialRecord, arm: str, then: Assumptions) -> Conclusion | None:
     return found if measured and same_service(then, found.assumptions) else None
 
 
-def _elsewhere(then: Assumptions, newer: Sequence[TrialRecord]) -> Iterator[str]:
+def _elsewhere(then: Assumptions, newer: Sequence[TrialRecord]) -> Iterator[Reason]:
     """Yield what the newest trial of the same service ran on that a decision did not."""
     same = [(one, now) for one in newer if same_service(then, now := assumptions_of(one, None, one.comparison))]
     if not same:
         return
     trial, now = same[-1]
     for clause in changed(then, now.model_copy(update={"traffic": "", "head": ""})):
-        yield f"trial {trial.id} is of other conditions: {clause}"
-    moved = mix_shift(then.categories, now.categories)
-    if moved is not None and moved >= MIX_SHIFT:
-        yield f"trial {trial.id} has other traffic: {100 * moved:.0f} % of the prompts moved to other categories"
+        yield _by_trial(trial, f"is of other conditions: {clause}")
+    for clause in other_traffic(then, now):
+        yield _by_trial(trial, f"has other traffic: {clause}")
 
 
-def mix_shift(then: Mapping[str, int], now: Mapping[str, int]) -> float | None:
-    """Return the share of prompts that is in other categories (total variation); None where either has none."""
-    before, after = sum(then.values()), sum(now.values())
-    if not before or not after:
-        return None
-    return sum(abs(then.get(name, 0) / before - now.get(name, 0) / after) for name in {*then, *now}) / 2
-
-
-def _by_costs(then: Assumptions, decided: Decision, known: Known) -> Iterator[str]:
+def _by_costs(then: Assumptions, decided: Decision, known: Known) -> Iterator[Reason]:
     since = _moment(decided, known)
     for path, costs in known.costs[::-1]:
         now = costs_assumptions(costs)
         if _later(costs.created, since) and same_service(then, now):
-            yield from (f"{path} is of other conditions: {clause}" for clause in changed(then, now))
+            by = Evidence(kind="costs", path=path)
+            yield from (Reason(f"{path} is of other conditions: {clause}", by) for clause in changed(then, now))
             return
 
 
-def _by_predictions(option: Option, decided: Decision, known: Known) -> Iterator[str]:
+def _by_predictions(option: Option, decided: Decision, known: Known) -> Iterator[Reason]:
     limit = decided.reopen_at_speed_up
     cited = {one.path for one in decided.evidence}
     fresh = [
         (path, read)
         for path, read in known.predictions(option)
-        if path not in cited and read.settings and _later(str(read.costs.get("created") or ""), _moment(decided, known))
+        if path not in cited and read.settings and _later(made(read), _moment(decided, known))
     ]
     if limit is None or not fresh:
         return
@@ -228,17 +261,18 @@ def _by_predictions(option: Option, decided: Decision, known: Known) -> Iterator
     beyond = found.low > limit if decided.state == "ruled out" else found.high < limit
     if beyond:
         side = "above" if decided.state == "ruled out" else "below"
-        yield (
+        said = (
             f"{path} predicts a speed-up of {found.value:.3f} ({found.low:.3f} to {found.high:.3f}) at k = {shown.k}, "
             f"concurrency {shown.concurrency}: {side} {limit:g}"
         )
+        yield Reason(said, Evidence(kind="prediction", path=path))
 
 
-def _by_heads(option: Option, decided: Decision) -> Iterator[str]:
+def _by_heads(option: Option, decided: Decision) -> Iterator[Reason]:
     before = {one.head for one in decided.evidence} | {decided.assumptions.head}
     for one in option.evidence:
         if one.kind == "head" and one.head not in before and _later(one.date, decided.date):
-            yield f"a head that was not known then: {one.head}, {one.date}"
+            yield Reason(f"a head that was not known then: {one.head}, {one.date}", one)
 
 
 def _newer(trials: Sequence[TrialRecord], decided: Decision | None) -> list[TrialRecord]:
@@ -259,5 +293,6 @@ def _moment(decided: Decision, known: Known) -> str:
 
 def _later(moment: str, since: str) -> bool:
     """Whether a moment is later; of moments told less exactly, only as far as both are told."""
-    length = min(len(moment), len(since))
-    return moment[:length] > since[:length]
+    one, other = in_order(moment), in_order(since)
+    length = min(len(one), len(other))
+    return one[:length] > other[:length]

@@ -29,6 +29,8 @@ class Condition(Strict):
     """What a head must reach to pay (`predict --heads`) is at most this."""
     head_for: str | None = None
     """A head exists that was trained for this model."""
+    head_check: str | None = None
+    """`draftworth head check --json` found in this file that the head can be served with the model."""
     head_pays_at_k: int | None = None
     """The acceptance length a head reached is above what breaks even at this k."""
     engine: str | None = None
@@ -68,6 +70,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
     "predicted_speed_up_at_least": ("k", "concurrency"),
     "needed_length_at_most": ("k", "concurrency"),
     "head_for": (),
+    "head_check": (),
     "head_pays_at_k": ("concurrency",),
     "engine": ("version_at_least",),
     "file": (),

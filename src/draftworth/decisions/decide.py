@@ -129,36 +129,41 @@ def move(
     Raises:
         UsageError: no such option, a change that is not legal, or one that only a trial can carry.
     """
+    with writing(folder):
+        return move_within(name, wish, folder, reasons, by)
+
+
+def move_within(name: str, wish: Wish, folder: Path, reasons: Sequence[str], by: Literal["person", "check"]) -> Decided:
+    """Do what `move` does; only within `writing`."""
     state = wish.state
     if state is None or state in DECIDED:
         raise UsageError(
             f"option {name}: only a trial can make it {state or 'adopted or ruled out'}: `draftworth decide TRIAL "
             f"--option {name}`"
         )
-    with writing(folder):
-        tree = begun(folder)
-        option = _known(tree, name)
-        records = read_all(folder)
-        before = state_of(tree, records, name)
-        check_change(name, before, state)
-        last = newest(records, name)
-        against = gate_remarks(option, Known(folder.parent, tree, records)) if state == "running" else ()
-        decision = Decision(
-            number=next_number(folder),
-            date=wish.today,
-            option=name,
-            title=f"{option.title}: {state}",
-            state=state,
-            before=before,
-            by=by,
-            reasons=tuple(reasons),
-            needs=option.needs,
-            assumptions=last.decision.assumptions if last else option.assumptions,
-            evidence=wish.cites,
-            remarks=tuple(against),
-        )
-        states = _states(tree, records) | {name: state}
-        record = write_new(folder, decision, body(decision, option, tree, states, None))
+    tree = begun(folder)
+    option = _known(tree, name)
+    records = read_all(folder)
+    before = state_of(tree, records, name)
+    check_change(name, before, state)
+    last = newest(records, name)
+    against = gate_remarks(option, Known(folder.parent, tree, records)) if state == "running" else ()
+    decision = Decision(
+        number=next_number(folder),
+        date=wish.today,
+        option=name,
+        title=f"{option.title}: {state}",
+        state=state,
+        before=before,
+        by=by,
+        reasons=tuple(reasons),
+        needs=option.needs,
+        assumptions=last.decision.assumptions if last else option.assumptions,
+        evidence=wish.cites,
+        remarks=tuple(against),
+    )
+    states = _states(tree, records) | {name: state}
+    record = write_new(folder, decision, body(decision, option, tree, states, None))
     return Decided(
         option=name,
         before=before,

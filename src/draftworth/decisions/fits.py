@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from draftworth.decisions.assumptions import same_service
 from draftworth.decisions.base import Assumptions, Option
 from draftworth.decisions.gates import evaluate
+from draftworth.decisions.methods import family
 from draftworth.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def unfit(option: Option, arm: str, method: str, under: Assumptions) -> list[str
         under: what the arm was measured under.
     """
     clauses, methods, model = [], methods_of(option), model_of(option)
-    if methods and method and _plain(method) not in map(_plain, methods):
+    if methods and method and family(method) not in map(family, methods):
         clauses.append(f"{arm} drafts by {method}, and trials of {' or '.join(methods)} decide it")
     if not same_service(Assumptions(model=model), Assumptions(model=under.model)):
         clauses.append(f"the trial is of {under.model}, and trials of {model} decide it")
@@ -78,7 +79,3 @@ def gate_remarks(option: Option, known: "Known") -> Sequence[str]:
         return ()
     word = "does not hold" if found.holds is False else "is not known to hold"
     return (f"its gate {word}: {option.gate.words} {found.reason}",)
-
-
-def _plain(method: str) -> str:
-    return method.strip().lower().replace("-", "_")

@@ -7,28 +7,47 @@ of them is no where one is no, any of them is yes where one is yes, whatever the
 from collections.abc import Callable, Sequence
 
 from draftworth.decisions.assumptions import version_key
-from draftworth.decisions.base import Evidence, Figure, Option
+from draftworth.decisions.base import Option
 from draftworth.decisions.conclude import deciding_arms
 from draftworth.decisions.conditions import Condition, Gate, Holds
-from draftworth.decisions.known import Known, is_head, with_arm
-from draftworth.predict.base import Needed
+from draftworth.decisions.headgates import (
+    OF_HEADS,
+    Asked,
+    head_check,
+    head_for,
+    head_pays,
+    heads_of,
+    is_report,
+    needed_length,
+    same_setting,
+)
+from draftworth.decisions.known import Known, with_arm
+from draftworth.decisions.methods import is_head
 from draftworth.reports.words import interval
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.verdicts.base import Verdict
 
 
 def evaluate(gate: Gate, option: Option, known: Known) -> Holds:
-    """Return whether an option's gate holds."""
-    return _joined(gate.all or gate.any, option, known, every=bool(gate.all))
+    """Return whether an option's gate holds: with several heads in evidence, whether it does for one and the same."""
+    some, every = gate.all or gate.any, bool(gate.all)
+    heads = heads_of(option, known) if any(one.kind in OF_HEADS for one in _leaves(some)) else ()
+    found = [_joined(some, option, Asked(known, head), every=every) for head in heads or ("",)]
+    for word in (True, None):
+        told = [one for one in found if one.holds is word]
+        if told:
+            return told[-1]
+    reasons = dict.fromkeys(one.reason for one in found)
+    return found[-1].model_copy(update={"reason": "; ".join(reasons)})
 
 
-def condition(one: Condition, option: Option, known: Known) -> Holds:
+def condition(one: Condition, option: Option, asked: Asked) -> Holds:
     """Return whether a condition holds."""
-    return KINDS[one.kind](one, option, known)
+    return KINDS[one.kind](one, option, asked)
 
 
-def _joined(some: Sequence[Condition], option: Option, known: Known, *, every: bool) -> Holds:
-    parts = tuple(condition(one, option, known) for one in some)
+def _joined(some: Sequence[Condition], option: Option, asked: Asked, *, every: bool) -> Holds:
+    parts = tuple(condition(one, option, asked) for one in some)
     values = [one.holds for one in parts]
     decisive = not every
     holds = decisive if decisive in values else None if None in values else every
@@ -38,7 +57,8 @@ def _joined(some: Sequence[Condition], option: Option, known: Known, *, every: b
     return Holds(holds=holds, reason="; ".join(told), parts=parts)
 
 
-def _trial(one: Condition, option: Option, known: Known) -> Holds:
+def _trial(one: Condition, option: Option, asked: Asked) -> Holds:
+    known = asked.known
     name = one.trial or ""
     arms = {each.name: known.arm_of(each) for each in known.tree.options}
     found, arm, why = _measured(name, arms.get(name, name), option, known)
@@ -85,7 +105,8 @@ def _compared(record: TrialRecord, arm: str) -> ArmComparison | None:
     return next((each for each in record.comparisons if each.arm == arm), None)
 
 
-def _other_option(one: Condition, _option: Option, known: Known) -> Holds:
+def _other_option(one: Condition, _option: Option, asked: Asked) -> Holds:
+    known = asked.known
     name = one.option or ""
     if known.tree.find(name) is None:
         return Holds(holds=None, reason=f"there is no option {name}")
@@ -93,13 +114,14 @@ def _other_option(one: Condition, _option: Option, known: Known) -> Holds:
     return Holds(holds=state in one.state, reason=f"option {name} is {state}")
 
 
-def _predicted(one: Condition, option: Option, known: Known) -> Holds:
+def _predicted(one: Condition, option: Option, asked: Asked) -> Holds:
+    known = asked.known
     limit = one.predicted_speed_up_at_least or 0.0
     found = known.predictions(option)
     if not found:
         return Holds(holds=None, reason=f"no prediction for {option.name}: `draftworth predict --json`")
     path, prediction = found[-1]
-    settings = [each for each in prediction.settings if _same(each.k, each.concurrency, one)]
+    settings = [each for each in prediction.settings if same_setting(each.k, each.concurrency, one)]
     if not settings:
         return Holds(holds=None, reason=f"{path} predicts no such setting")
     best = max(settings, key=lambda each: each.speed_up.value)
@@ -113,83 +135,8 @@ def _predicted(one: Condition, option: Option, known: Known) -> Holds:
     return Holds(holds=holds, reason=reason)
 
 
-def _same(k: int, concurrency: int, one: Condition) -> bool:
-    return one.k in {None, k} and one.concurrency in {None, concurrency}
-
-
-def _needed_length(one: Condition, option: Option, known: Known) -> Holds:
-    limit = one.needed_length_at_most or 0.0
-    heads = _heads(one, option, known)
-    if not heads:
-        return Holds(holds=None, reason=f"no prediction says what {option.name} needs: `draftworth predict --heads`")
-    path, least = min(heads, key=lambda each: each[1].length.value)
-    range_ = least.length
-    reason = (
-        f"{path}: a head pays from {range_.value:.2f} ({range_.low:.2f} to {range_.high:.2f}) tokens a step on at "
-        f"k = {least.k}, concurrency {least.concurrency}; at most {limit:g} is asked for"
-    )
-    holds = True if range_.high <= limit else False if all(each.length.low > limit for _, each in heads) else None
-    return Holds(holds=holds, reason=reason)
-
-
-def _heads(one: Condition, option: Option, known: Known) -> list[tuple[str, Needed]]:
-    found = [(path, each) for path, read in known.predictions(option)[-1:] for each in read.heads]
-    return [(path, each) for path, each in found if _same(each.k, each.concurrency, one)]
-
-
-def _head_for(one: Condition, option: Option, known: Known) -> Holds:
-    heads = [each for each in known.evidence(option) if each.kind == "head"]
-    told = [each for each in heads if each.trained_for]
-    if not told:
-        what = f"what {heads[0].head} was trained for is not known" if heads else "no head is known"
-        return Holds(holds=None, reason=f"{what}; {one.head_for} is asked for")
-    fitting = [each for each in told if each.trained_for == one.head_for]
-    shown = (fitting or told)[-1]
-    reason = f"{shown.head} was trained for {shown.trained_for}{_whose(shown)}"
-    return Holds(holds=bool(fitting), reason=reason if fitting else f"{reason}, not for {one.head_for}")
-
-
-def _head_pays(one: Condition, option: Option, known: Known) -> Holds:
-    k = one.head_pays_at_k
-    evidence = known.evidence(option)
-    reached = [each for each in evidence if each.kind == "head" and each.length and each.k in {None, k}]
-    predicted = _heads(Condition(needed_length_at_most=0.0, k=k, concurrency=one.concurrency), option, known)
-    stated = [each for each in evidence if each.kind == "break-even" and each.k in {None, k}]
-    needed: Figure | None = None
-    source = ""
-    if predicted:
-        path, hardest = max(predicted, key=lambda each: each[1].length.value)
-        needed, source = Figure(value=hardest.length.value, low=hardest.length.low, high=hardest.length.high), path
-    elif stated:
-        needed, source = stated[-1].length, f"stated{_whose(stated[-1])}"
-    if needed is None:
-        return Holds(holds=None, reason=f"what breaks even at k = {k} is not known: `draftworth predict --heads`")
-    wanted = f"{_told(needed)} breaks even at k = {k} ({source})"
-    if not reached:
-        return Holds(holds=None, reason=f"no head's acceptance length was measured; {wanted}")
-    best = reached[-1]
-    length = best.length or Figure(value=1.0)
-    low, high = _ends(length)
-    least, most = _ends(needed)
-    holds = True if low >= most else False if high < least else None
-    return Holds(holds=holds, reason=f"{best.head} reached {_told(length)}{_whose(best)}; {wanted}")
-
-
-def _told(figure: Figure) -> str:
-    low, high = _ends(figure)
-    return f"{figure.value:.2f}" if low == high else f"{figure.value:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _ends(figure: Figure) -> tuple[float, float]:
-    low = figure.value if figure.low is None else figure.low
-    return low, figure.value if figure.high is None else figure.high
-
-
-def _whose(one: Evidence) -> str:
-    return "" if one.ours else f" (not ours: {one.source}, {one.date})"
-
-
-def _engine(one: Condition, option: Option, known: Known) -> Holds:
+def _engine(one: Condition, option: Option, asked: Asked) -> Holds:
+    known = asked.known
     unclear = known.unclear(option)
     if unclear:
         return Holds(holds=None, reason=unclear)
@@ -210,36 +157,38 @@ def _engine(one: Condition, option: Option, known: Known) -> Holds:
             reason=f"no trial and no costs file of {option.name}'s service tells the version of {one.engine}",
         )
     _, version, where = max(seen)
-    asked = one.version_at_least or ""
+    wanted = one.version_at_least or ""
     have = version_key(version)
     if not have:
         return Holds(
-            holds=None, reason=f"{one.engine} {version} ({where}) is no version that can be compared with {asked}"
+            holds=None, reason=f"{one.engine} {version} ({where}) is no version that can be compared with {wanted}"
         )
-    return Holds(holds=have >= version_key(asked), reason=f"{one.engine} {version} ({where}); {asked} is asked for")
+    return Holds(holds=have >= version_key(wanted), reason=f"{one.engine} {version} ({where}); {wanted} is asked for")
 
 
-def _file(one: Condition, _option: Option, known: Known) -> Holds:
+def _file(one: Condition, _option: Option, asked: Asked) -> Holds:
+    known = asked.known
     # A file that is not there is a check that was not made, which says nothing of how it would end.
     there = (known.root / (one.file or "")).exists()
     return Holds(holds=there or None, reason=f"{one.file} is {'there' if there else 'not there'}")
 
 
-def _all(one: Condition, option: Option, known: Known) -> Holds:
-    return _joined(one.all or (), option, known, every=True)
+def _all(one: Condition, option: Option, asked: Asked) -> Holds:
+    return _joined(one.all or (), option, asked, every=True)
 
 
-def _any(one: Condition, option: Option, known: Known) -> Holds:
-    return _joined(one.any or (), option, known, every=False)
+def _any(one: Condition, option: Option, asked: Asked) -> Holds:
+    return _joined(one.any or (), option, asked, every=False)
 
 
-KINDS: dict[str, Callable[[Condition, Option, Known], Holds]] = {
+KINDS: dict[str, Callable[[Condition, Option, Asked], Holds]] = {
     "trial": _trial,
     "option": _other_option,
     "predicted_speed_up_at_least": _predicted,
-    "needed_length_at_most": _needed_length,
-    "head_for": _head_for,
-    "head_pays_at_k": _head_pays,
+    "needed_length_at_most": needed_length,
+    "head_for": head_for,
+    "head_check": head_check,
+    "head_pays_at_k": head_pays,
     "engine": _engine,
     "file": _file,
     "all": _all,
@@ -249,7 +198,7 @@ KINDS: dict[str, Callable[[Condition, Option, Known], Holds]] = {
 
 
 def wrong_gate(option: Option, known: Known) -> list[str]:
-    """Return why a gate asks the wrong question: a head's option that hangs on a trial of a drafter without a model.
+    """Return why a head's gate asks the wrong question: it hangs on a trial of a drafter without a model, or on a file.
 
     What an n-gram or suffix drafter has accepted says how much the text repeats itself; a head's acceptance is of what
     it learned, on the same text.
@@ -258,6 +207,11 @@ def wrong_gate(option: Option, known: Known) -> list[str]:
         return []
     remarks = []
     for one in _leaves(option.gate.all or option.gate.any):
+        if one.file and is_report(known.root / one.file):
+            remarks.append(
+                f"its gate asks whether {one.file} is there, and not what that check of a head found: "
+                "ask head_check instead"
+            )
         name = one.trial or (one.option if set(one.state) & {"adopted"} else None)
         other = next(
             (

@@ -1,5 +1,6 @@
 """Everything that gates and decisions are held against: the tree, its records, and what lies in the home folder."""
 
+import datetime as dt
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from draftworth.costs.base import Costs
 from draftworth.costs.file import load_costs
 from draftworth.decisions.assumptions import assumptions_of, same_service
 from draftworth.decisions.base import Assumptions, Evidence, Option, Tree
+from draftworth.decisions.methods import is_head
 from draftworth.decisions.records import Record, newest, read_all, state_of
 from draftworth.decisions.states import State
 from draftworth.decisions.tree import load_tree
@@ -19,9 +21,6 @@ from draftworth.errors import UsageError
 from draftworth.predict.base import SCHEMA_VERSION, Prediction
 from draftworth.trials import record as trial_records
 from draftworth.trials.record import TrialRecord
-
-_HEADS = frozenset({"eagle", "eagle3", "medusa", "mtp", "draft_model", "dflash", "mlp_speculator"})
-"""Methods whose drafts come from a trained model: no other method's acceptance says anything of them."""
 
 
 @dataclass
@@ -39,6 +38,7 @@ class Known:
     tree: Tree
     records: list[Record]
     left_out: list[str] = field(default_factory=list)
+    _services: dict[str, tuple[Option, Assumptions]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def read(cls, folder: Path) -> "Known":
@@ -80,7 +80,7 @@ class Known:
     @cached_property
     def _kept_predictions(self) -> list[tuple[str, Prediction]]:
         folder = self.root / "predictions"
-        paths = sorted(folder.glob("*.json"), key=lambda one: one.stat().st_mtime) if folder.is_dir() else []
+        paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
         return [(f"predictions/{one.name}", read) for one in paths if (read := self._prediction(one))]
 
     def state(self, option: str) -> State:
@@ -102,6 +102,12 @@ class Known:
         Its records say so, the newest first, then the tree (`assumptions`, `decides`), then the newest record of any
         option; where none does, the trials, where all are of one service.
         """
+        kept = self._services.get(option.name)
+        if kept is None or kept[0] is not option:
+            kept = self._services[option.name] = (option, self._service(option))
+        return kept[1]
+
+    def _service(self, option: Option) -> Assumptions:
         # A trial of something else that a person let decide all the same says of no option which service it is of.
         plain = [one.decision for one in reversed(self.records) if not one.decision.although]
         own = [one.assumptions for one in plain if one.option == option.name]
@@ -114,14 +120,14 @@ class Known:
         told = next((one for one in others if one.engine or one.model), None)
         if told is not None:
             return told
-        return Assumptions() if self._several else _joined([one for _, one in reversed(self._measured)])
+        return Assumptions() if self._several else _joined(reversed(self._services_measured))
 
     def unclear(self, option: Option) -> str:
         """Return why it cannot be told which trials are of an option's service; empty where it can."""
         of = self.service(option)
         if of.engine or of.model or not self._several:
             return ""
-        names = dict.fromkeys(_told(one) for _, one in self._measured)
+        names = dict.fromkeys(map(_told, self._services_measured))
         return (
             f"trials of several services are kept ({'; '.join(names)}) and nothing says which one {option.name} is of: "
             "give it assumptions = { engine, model } in tree.toml"
@@ -133,8 +139,14 @@ class Known:
         return [(one, assumptions_of(one, None, one.comparison)) for one in self.trials]
 
     @cached_property
+    def _services_measured(self) -> list[Assumptions]:
+        """The services that trials were of, each once, in the order of its newest trial."""
+        found = [Assumptions(engine=one.engine, model=one.model) for _, one in reversed(self._measured)]
+        return list({(one.engine, one.model): one for one in found}.values())[::-1]
+
+    @cached_property
     def _several(self) -> bool:
-        found = [one for _, one in self._measured]
+        found = self._services_measured
         return any(not same_service(one, other) for at, one in enumerate(found) for other in found[:at])
 
     def is_of(self, option: Option, measured: Assumptions) -> bool:
@@ -176,7 +188,8 @@ class Known:
             and (is_head(option.method) or option.method in read.drafter)
             and self.is_of(option, predicted_assumptions(read))
         ]
-        return [*found, *kept]
+        # By the moment each was made: a file's time is that of the last checkout. Of one moment, named ones are last.
+        return sorted([*kept, *found], key=lambda one: made(one[1]))
 
     def _prediction(self, path: Path) -> Prediction | None:
         try:
@@ -202,9 +215,20 @@ class Known:
         return option.arm or option.name
 
 
-def is_head(method: str) -> bool:
-    """Whether a method's drafts come from a trained model."""
-    return method in _HEADS
+def made(prediction: Prediction) -> str:
+    """Return when a prediction was made; of earlier versions, which do not say it, when its costs were probed."""
+    return in_order(prediction.created or str(prediction.costs.get("created") or ""))
+
+
+def in_order(told: str) -> str:
+    """Return an ISO 8601 date or moment so that later ones sort after earlier ones: UTC is Z; a date stays a date."""
+    try:
+        found = dt.datetime.fromisoformat(told) if "T" in told else None
+    except ValueError:
+        return told
+    if found is None:
+        return told
+    return found.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if found.tzinfo else told
 
 
 def costs_assumptions(costs: Costs) -> Assumptions:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from draftworth.reports.words import judged, plural
 from draftworth.trials.config import BASELINE
+from draftworth.trials.device import device_of
 from draftworth.trials.record import ArmComparison, ArmRecord, TrialRecord
 from draftworth.verdicts.base import Interval
 from draftworth.verdicts.rules import MARGIN, PRIOR_LOG_SD_TTFT, restart_priors
@@ -35,8 +36,8 @@ class More:
     """What would decide.
 
     Attributes:
-        difference: the difference that is to be shown, as a share: the larger of what the trial was to see
-            (`verdict.difference`, else the margin) and what it saw.
+        difference: the difference that is to be shown, as a share: what the trial was to see (`verdict.difference`,
+            else the margin). Never what it saw: an undecided estimate is noise, and the largest are the noisiest.
         seen: the difference that it saw.
         dominates: what makes the interval as wide as it is.
         prompt_share: share of the interval's variance that prompts make.
@@ -127,7 +128,7 @@ def more_evidence(record: TrialRecord, found: ArmComparison) -> More | None:
     if ratio is None or not ratio.estimate > 0 or not math.isfinite(ratio.estimate):
         return None
     seen = math.expm1(abs(math.log(ratio.estimate)))
-    difference = max(seen, float(rules.get("difference") or rules.get("margin") or MARGIN))
+    difference = float(rules.get("difference") or rules.get("margin") or MARGIN)
     arms = {one.name: one for one in record.arms}
     starts = (_starts(arms.get(BASELINE)), _starts(arms.get(found.arm)))
     sds, together = _restart_sds(record, ratio, found.metric, starts)
@@ -179,11 +180,10 @@ def _restart_sds(
     The interval's own method tells the sum; each arm has its share by the priors.
     """
     rules = _rules(record)
-    command = " ".join(record.arms[0].command) if record.arms else ""
     if metric in {"ttft", "goodput"}:
         base = other = float(rules.get("restart_sd_ttft") or PRIOR_LOG_SD_TTFT)
     else:
-        base, other = restart_priors("cpu" if "cpu" in command.lower() else None)
+        base, other = restart_priors(device_of(record))
         base = float(rules.get("restart_sd_baseline") or base)
         other = float(rules.get("restart_sd_variant") or other)
     prior = math.sqrt(base**2 / starts[0] + other**2 / starts[1])

@@ -94,7 +94,8 @@ def _waits(name: str, gates: Mapping[str, int], parents: Mapping[str, str | None
 
 
 def _rank(step: Step) -> tuple[int, float, float]:
-    gain = -step.gain.value if step.gain else 0.0
+    # What is not known stands between what is expected to gain and what is expected to lose.
+    gain = -step.gain.value if step.gain else -1.0
     return LEFT.index(step.state), gain, step.minutes.value if step.minutes else float("inf")
 
 

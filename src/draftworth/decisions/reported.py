@@ -1,11 +1,13 @@
 """A trial that somebody else ran and reported as a table: evidence, and marked as not ours.
 
-Others' figures can rule an option out for the setting they were taken with; they adopt nothing: what is adopted was
-measured on the service that adopts it. A table without intervals has a range over its prompts, and no interval is made
-up for it.
+Others' figures can rule an option out for the setting they were taken with, where every prompt lost and together more
+than restarts alone can make (their spread is our prior: a table tells no starts); they adopt nothing: what is adopted
+was measured on the service that adopts it. A table without intervals has a range over its prompts, and no interval is
+made up for it.
 """
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,10 +19,14 @@ from draftworth.decisions.mistakes import dotted
 from draftworth.errors import UsageError
 from draftworth.models import Strict, Words
 from draftworth.reports.words import plural
-from draftworth.verdicts.rules import MARGIN
+from draftworth.verdicts.rules import MARGIN, restart_priors
 
 if TYPE_CHECKING:
     from draftworth.decisions.states import State
+
+_FEWEST = 3
+"""Prompts below which a table rules nothing out: one that lost may be the one that loses."""
+_SIDED_95 = 1.96
 
 
 class ReportedRow(Strict):
@@ -52,6 +58,8 @@ class Reported(Strict):
     not_told: Words = ()
     """What the report leaves open."""
     engine: str = ""
+    device: str = ""
+    """`cpu`, or anything else for a GPU, which is also taken where it is not told: how much restarts differ by."""
     version: str = ""
     hardware: str = ""
     model: str = ""
@@ -105,10 +113,22 @@ def conclude_reported(told: Reported, path: str) -> Conclusion:
     )
     state: State = "pending"
     needs: tuple[str, ...] = ("a trial on this service: what others reported adopts nothing",)
-    if least > 1 + MARGIN:
+    restarts = math.expm1(_SIDED_95 * math.hypot(*restart_priors(told.device or None)))
+    if least > 1 + MARGIN and len(ratios) >= _FEWEST and overall > (1 + MARGIN) * (1 + restarts):
         state, needs = "ruled out", ()
         said = f"{told.arm} is ruled out for this setting, on what {told.source} reported"
-        outcome = f"{said}: {figures}: every prompt lost."
+        outcome = (
+            f"{said}: {figures}: every prompt lost, and together more than the {100 * restarts:.0f} % that restarts "
+            "alone can make of one start of each."
+        )
+    elif least > 1 + MARGIN:
+        why = (
+            f"a restart alone can make {100 * restarts:.0f} %"
+            if len(ratios) >= _FEWEST
+            else f"fewer than {_FEWEST} prompts rule nothing out"
+        )
+        outcome = f"{told.arm} is pending: {told.source} reported a loss, and {why}: {figures}."
+        needs = ("a trial on this service: so small a loss in others' figures rules nothing out",)
     elif most < 1 - MARGIN:
         outcome = f"{told.arm} is pending: {told.source} reported a gain: {figures}."
     else:

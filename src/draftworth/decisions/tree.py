@@ -1,9 +1,10 @@
 """`decisions/tree.toml`: read strictly, and begun or added to by `decide` without touching what people wrote."""
 
+import tomllib
 from pathlib import Path
 
 from draftworth.decisions.base import Option, Tree
-from draftworth.decisions.mistakes import read_toml
+from draftworth.decisions.mistakes import find_line, read_toml
 from draftworth.decisions.tomltext import dumps
 from draftworth.errors import UsageError
 from draftworth.home import home
@@ -59,6 +60,7 @@ def add_option(folder: Path, option: Option) -> Tree:
     block = dumps({"options": [option.model_dump(mode="json", exclude_defaults=True)]})
     before = path.read_bytes().decode("utf-8") if path.exists() else "schema_version = 1\n"
     gap = "" if before.endswith("\n") else "\n"
+    _check_open(before, path, option.name)
     text = f"{before}{gap}{block}"
     read_toml(text.replace("\r\n", "\n"), Tree, path)  # a tree that would not read back is not written
     try:
@@ -66,3 +68,21 @@ def add_option(folder: Path, option: Option) -> Tree:
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
     return load_tree(folder)
+
+
+def _check_open(text: str, path: Path, name: str) -> None:
+    """Refuse a tree whose options are one closed list, to which TOML lets nothing be added.
+
+    Raises:
+        UsageError: they are; names the line of the list.
+    """
+    if "options" not in tomllib.loads(text):
+        return
+    try:
+        tomllib.loads(f"{text}\n[[options]]\n")
+    except tomllib.TOMLDecodeError:
+        line = find_line(text.replace("\r\n", "\n"), ("options",))
+        raise UsageError(
+            f"{path}:{line or 1}: options = [...] is a closed list, to which {name} cannot be added: write each option "
+            f"below a [[options]] line of its own, or add {name} to the list by hand"
+        ) from None

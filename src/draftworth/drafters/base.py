@@ -10,7 +10,7 @@ replayed as steps that emit m - 1 tokens; the last step may be cut by the end of
 only what lies within it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -49,11 +49,14 @@ class Limits:
         concurrency: how many requests are decoded at a time, one step each in turn. Matters only to drafters whose
             requests share what they learned.
         vocabulary: ids at or above this are an error; None where it is not known.
+        max_tokens: most output tokens of every request (`max_tokens`), to which llama.cpp's server cuts drafts; None
+            for no bound. The other engines do not look at it when they draft.
     """
 
     max_model_len: int | None = None
     concurrency: int = 1
     vocabulary: int | None = None
+    max_tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -130,6 +133,18 @@ class Drafter(Protocol):
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay."""
+        ...
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return which state of what was learned serves a setting: those with equal ones are replayed together.
+
+        Asked only of drafters whose requests share something: a trace is read once for each state.
+
+        Args:
+            setting: one point of the grid.
+            limits: what bounds drafts.
+            longest: tokens of the longest request that is replayed; told only with `limits.max_model_len`, else 0.
+        """
         ...
 
     def arguments(self, setting: Setting) -> tuple[str, ...]:

@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 from draftworth.drafters.base import Counts, Setting
 from draftworth.drafters.bootstrap import Units
 from draftworth.drafters.counts import SettingCounts, Tally, added
+from draftworth.drafters.limits import MOST_CATEGORIES, PHASES
 from draftworth.traces.base import TraceBatch
 
-MOST_CATEGORIES = 100
-"""Categories counted one by one; further ones are counted together."""
 OTHERS = "(others)"
-"""The name of the categories beyond the first hundred."""
+"""The name of the categories that are counted together."""
 MOST_COMPARED = 1_000_000
 """Requests that are remembered, 8 bytes each and what a set takes, to see whether they come again."""
 _FEWEST_TOKENS = 2
@@ -23,7 +22,7 @@ _FEWEST_TOKENS = 2
 # How a request's steps are told apart: two kinds a request, while it thinks and while it answers. A request that thinks
 # to its end has kinds of its own, since only there is a last step that the recording cuts known to be a thinking one.
 _THINKING, _ANSWER, _ONLY_THINKING, _NOT_KNOWN = range(4)
-_KINDS = 4
+_KINDS = PHASES
 
 
 @dataclass(slots=True)
@@ -60,10 +59,16 @@ class Seen:
 
 
 class Gathered:
-    """Adds up what batches give."""
+    """Adds up what batches give.
 
-    def __init__(self, settings: Sequence[Setting]) -> None:
+    Args:
+        settings: what is replayed.
+        most: categories that are counted one by one; the requests of further ones are counted together.
+    """
+
+    def __init__(self, settings: Sequence[Setting], most: int = MOST_CATEGORIES) -> None:
         self._settings = list(settings)
+        self._most = most
         self._categories: dict[str, int] = {}
         self._joint: dict[int, NDArray[np.int64]] = {}
         self._emitted: dict[int, int] = {}
@@ -103,7 +108,7 @@ class Gathered:
         for at, name in enumerate(batch.categories):
             number = self._categories.get(name)
             if number is None:
-                if len(self._categories) >= MOST_CATEGORIES:
+                if len(self._categories) >= self._most:
                     name = OTHERS  # noqa: PLW2901 - counted under another name
                 number = self._categories.setdefault(name, len(self._categories))
             category[at] = number

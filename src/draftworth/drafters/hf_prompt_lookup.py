@@ -9,7 +9,7 @@ transformers drafts behind the prompt already and verifies that draft together w
 step: a replay begins behind the first output token, as for every other drafter.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,11 @@ class HFPromptLookup:
         """Return nothing: prompt lookup is a parameter of `generate` (`prompt_lookup_num_tokens`), no server's flag."""
         del setting
         return ()
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return the same for all: requests share nothing."""
+        del setting, limits, longest
+        return None
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay; `limits.max_model_len` is transformers' max_length."""

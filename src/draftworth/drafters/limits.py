@@ -14,6 +14,12 @@ MOST_K = 1024
 """Most tokens drafted a step, of every drafter; what llama.cpp's flags take at most too."""
 MOST_CELLS = 1 << 23
 """Cells of the tables of all settings together: 64 MiB for each category and phase of a trace."""
+MOST_TABLES = 1 << 25
+"""Cells of the tables of all settings, categories and phases: 256 MiB, and as much again while a batch is counted."""
+MOST_CATEGORIES = 100
+"""Categories counted one by one; further ones are counted together."""
+PHASES = 4
+"""Tables a category has at most: thinking, answers, requests that only think, and those that do not say."""
 MOST_AT_A_TIME = 4096
 """Requests decoded at a time, as the traffic generator sends them at most."""
 
@@ -46,6 +52,12 @@ def check_size(settings: Sequence[Setting]) -> None:
             f"{len(settings):,} settings with k up to {longest:,} are too many for one pass: with a k of {longest:,} "
             f"at most {fit:,}; replay the large k apart, or fewer settings"
         )
+
+
+def categories_that_fit(settings: Sequence[Setting]) -> int:
+    """Return how many categories are counted one by one, so that all tables fit, beside that of all others."""
+    cells = len(settings) * (max((one.k for one in settings), default=0) + 1) ** 2
+    return max(0, min(MOST_CATEGORIES, MOST_TABLES // (PHASES * max(1, cells)) - 1))
 
 
 def check_at_a_time(loads: Iterable[int]) -> None:

@@ -4,16 +4,16 @@ Read from llama.cpp's build 11434: tools/server/server-context.cpp (when a draft
 common/speculative.cpp (what a drafter keeps for a slot) and common/arg.cpp (ranges and defaults of the flags).
 
 The server drafts for a slot from its history without the token that was sampled last, and that token. A draft is cut
-to n_ctx - history - 2 tokens; without room for one the drafter is not asked. The other bound, the tokens left of
-max_tokens less one, is not known of a recorded request and is taken to be none: a request that ended by max_tokens
-drafted less in its last step than is counted here. Accepted are the tokens up to the first that differs, and the
-sampled token behind them becomes the new last one; a target that cannot take tokens back verifies the accepted ones
-again in a step that is not counted here.
+to n_ctx - history - 2 tokens, and to the tokens left of max_tokens less one; without room for one the drafter is not
+asked. Both are bounds on how long the request may become: n_ctx, and its prompt with max_tokens. A recording does not
+tell max_tokens, which is `Limits.max_tokens`; without it a request that ended by it drafted less in its last steps than
+is counted here. Accepted are the tokens up to the first that differs, and the sampled token behind them becomes the new
+last one; a target that cannot take tokens back verifies the accepted ones again in a step that is not counted here.
 
 A request takes the slot that is free, and there are as many slots as `Limits.concurrency` says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, NamedTuple
@@ -23,6 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from draftworth.drafters.base import Counts, Limits, Setting
+from draftworth.drafters.rounds import own_state
 from draftworth.errors import UsageError
 from draftworth.traces.base import TraceBatch
 
@@ -126,6 +127,11 @@ class LlamaCppDrafter:
                 words += [flag.flag, str(int(value))]
         return tuple(words)
 
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return the setting itself: what is learned depends on its own steps."""
+        del limits, longest
+        return own_state(setting)
+
     def can_draft(self, setting: Setting) -> bool:
         """Return whether this setting drafts anything at all."""
         return setting.k > 0
@@ -137,6 +143,7 @@ class LlamaCppSession:
     Attributes:
         settings: what is replayed.
         n_ctx: tokens of a slot.
+        max_tokens: most output tokens of a request.
         slots: requests decoded at a time.
         keep_drafts: whether to keep the drafts of a batch; takes k + 4 times its memory for each setting.
         drafts: int32, one array a setting, where they are kept: of each step the request, the length of the history
@@ -148,6 +155,7 @@ class LlamaCppSession:
             raise UsageError("no settings to replay")
         self.settings = list(settings)
         self.n_ctx = NO_LIMIT if limits.max_model_len is None else limits.max_model_len
+        self.max_tokens = NO_LIMIT if limits.max_tokens is None else limits.max_tokens
         self.slots = max(1, limits.concurrency)
         self.drafts: list[Ints] = []
         self.keep_drafts = False
@@ -158,7 +166,7 @@ class LlamaCppSession:
         side = self._widest + 1
         joint = np.zeros((len(self.settings), group_count, side, side), np.int64)
         steps = np.zeros((len(self.settings), len(batch)), np.int32)
-        requests = Requests.of(batch, groups)
+        requests = Requests.of(batch, groups, self.n_ctx, self.max_tokens)
         sinks = [Sink(joint[at], steps[at], self._room(batch)) for at in range(len(self.settings))]
         self._replay(requests, sinks)
         self.drafts = [sink.log[1 : sink.log[0]] for sink in sinks] if self.keep_drafts else []
@@ -189,6 +197,7 @@ class Requests(NamedTuple):
         prompts: int32, prompt lengths.
         thinking: int32.
         groups: int32 [R, 2].
+        most: int64, how long a request may become, prompt and output.
     """
 
     tokens: Ints
@@ -196,9 +205,10 @@ class Requests(NamedTuple):
     prompts: Ints
     thinking: Ints
     groups: Ints
+    most: Longs
 
     @classmethod
-    def of(cls, batch: TraceBatch, groups: Ints) -> "Requests":
+    def of(cls, batch: TraceBatch, groups: Ints, n_ctx: int, max_tokens: int) -> "Requests":
         """Return a batch's arrays.
 
         Raises:
@@ -214,6 +224,7 @@ class Requests(NamedTuple):
             np.ascontiguousarray(batch.prompt_lengths, np.int32),
             np.ascontiguousarray(batch.thinking, np.int32),
             np.ascontiguousarray(groups, np.int32),
+            np.minimum(batch.prompt_lengths.astype(np.int64) + max_tokens, n_ctx),
         )
 
     @property

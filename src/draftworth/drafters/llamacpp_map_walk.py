@@ -12,7 +12,7 @@ BUCKETS = 1 << 18
 FACTOR = np.uint32(2654435761)
 _VALUES = 4
 _MOST_COUNTED = 16380
-_N, _M, _MIN_HITS, _KEY_ONLY, _N_CTX, _PARAMETERS = range(6)
+_N, _M, _MIN_HITS, _KEY_ONLY, _PARAMETERS = range(5)
 _PLACE, _LOOKED_AT, _HITS = range(3)
 _VALUE, _COUNT, _ACCEPTED = 3, 7, 11
 """A key: its place, up to where its continuations were counted, hits; then of four continuations each the place, the
@@ -217,7 +217,7 @@ def _request(  # noqa: PLR0917 - numba
     for i in range(state[_KEYS] - 1, -1, -1):
         numbers[index.first[keys[slot, i, _PLACE] + n - 1]] = i
     while at < own.size - 1:
-        room = parameters[_N_CTX] - at - 2
+        room = requests.most[r] - at - 2
         length, place, number, value = 0, 0, 0, -1
         if room > 0 and at >= 2 * n + m:
             state[_CHECKED] = at

@@ -93,7 +93,7 @@ class CacheSession(LlamaCppSession):
     def _replay(self, requests: Requests, sinks: Sequence[Sink]) -> None:
         for r in range(requests.prompts.size):
             slot = int(np.argmin(self._states[:, 3]))
-            self._books[slot] = _walk(requests, sinks[0], r, self.n_ctx, self._books[slot], self._states[slot])
+            self._books[slot] = _walk(requests, sinks[0], r, self._books[slot], self._states[slot])
         # There is one setting only; who names it twice gets it twice.
         for sink in sinks[1:]:
             sink.joint[:], sink.steps[:] = sinks[0].joint, sinks[0].steps
@@ -222,16 +222,14 @@ def _next_token(last: Ints, known: int, book: Book) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _walk(  # noqa: PLR0917 - numba
-    requests: Requests, sink: Sink, r: int, n_ctx: int, book: Book, state: Longs
-) -> Book:
+def _walk(requests: Requests, sink: Sink, r: int, book: Book, state: Longs) -> Book:
     """Replay one request in a slot; returns the slot's book."""
     own = requests.tokens[requests.offsets[r] : requests.offsets[r + 1]]
     draft = np.empty(_DRAFT, np.int32)
     last = np.empty(_LONGEST, np.int32)
     at = int(requests.prompts[r])
     while at < own.size - 1:
-        length, room = 0, n_ctx - at - 2
+        length, room = 0, requests.most[r] - at - 2
         if room > 0:
             if state[2] < at + 1:
                 book = _entered(own[state[2] : at + 1], book, state)

@@ -124,7 +124,7 @@ class MapSession(LlamaCppSession):
                 k, more = self.parameters(at)
                 kept = self._kept[at]
                 self._restore(kept)
-                parameters = np.array([n, k, more.get("min_hits", 0), "min_hits" not in more, self.n_ctx], np.int64)
+                parameters = np.array([n, k, more.get("min_hits", 0), "min_hits" not in more], np.int64)
                 slots = Slots(self._map, self._used, kept.states, kept.clocks)
                 kept.keys = walk(requests, sinks[at], index, parameters, slots, kept.keys, scratch)
                 self._keep_map(kept)

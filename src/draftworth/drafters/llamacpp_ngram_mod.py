@@ -37,7 +37,7 @@ _FACTOR = np.uint32(6364136223846793005 & 0xFFFFFFFF)
 """The table's size divides 2^32, so 32 of the hash's 64 bits decide."""
 _BEHIND = 32
 _LOW_ROUNDS = 5
-_N_MATCH, _N_MIN, _N_MAX, _N_CTX = range(4)
+_N_MATCH, _N_MIN, _N_MAX = range(3)
 _STATE, _REQUEST, _AT, _LAST, _LOW, _LENGTH, _ROOM, _SLOT_FIELDS = range(8)
 """A slot: what it does, its request, the sampled token's place, up to where it entered tokens, low drafts in a row,
 length of its draft before and after the cut."""
@@ -100,7 +100,7 @@ class ModSession(LlamaCppSession):
             used[0] = entries.size
             used[1 : 1 + entries.size] = entries
             table[entries] = values
-            parameters = np.array([more["n_match"], more["n_min"], k, self.n_ctx], np.int64)
+            parameters = np.array([more["n_match"], more["n_min"], k], np.int64)
             _walk(requests, sinks[at], found[more["n_match"]], parameters, Table(table, used), self._low[at])
             entries = used[1 : 1 + used[0]].copy()
             self._kept[at] = (entries, table[entries])
@@ -193,7 +193,7 @@ def _all_drafted(  # noqa: PLR0917 - numba
         slot[_ROOM] = 0
         if slot[_STATE] != _GENERATING:
             continue
-        room = parameters[_N_CTX] - slot[_AT] - 2
+        room = requests.most[slot[_REQUEST]] - slot[_AT] - 2
         if room > 0:
             first, end = requests.offsets[slot[_REQUEST]], requests.offsets[slot[_REQUEST] + 1]
             slot[_LENGTH] = _drafted(requests.tokens[first:end], hashed[first:end], slot, parameters, table, drafts[s])

@@ -57,13 +57,13 @@ class SimpleSession(LlamaCppSession):
         for n, places in by_n.items():
             before, _ = occurrences(requests.tokens, requests.offsets, n)
             for at in places:
-                _walk(requests, sinks[at], before, np.array([n, self.settings[at].k, self.n_ctx], np.int64))
+                _walk(requests, sinks[at], before, np.array([n, self.settings[at].k], np.int64))
 
 
 @njit(cache=True, nogil=True)
 def _walk(requests: Requests, sink: Sink, before: Ints, parameters: Longs) -> None:
-    """Replay one setting; parameters are n, m and n_ctx."""
-    n, m, n_ctx = parameters[0], parameters[1], parameters[2]
+    """Replay one setting; parameters are n and m."""
+    n, m = parameters[0], parameters[1]
     for r in range(requests.prompts.size):
         own = requests.tokens[requests.offsets[r] : requests.offsets[r + 1]]
         seen = before[requests.offsets[r] : requests.offsets[r + 1]]
@@ -71,7 +71,7 @@ def _walk(requests: Requests, sink: Sink, before: Ints, parameters: Longs) -> No
         at = int(requests.prompts[r])
         while at < own.size - 1:
             start = length = 0
-            if n_ctx - at - 2 > 0 and at > n + m + 1:
+            if requests.most[r] - at - 2 > 0 and at > n + m + 1:
                 end = seen[at]
                 if end == at - 1:
                     # The occurrence one token back is not looked at; the one before that is that one's previous.
@@ -79,5 +79,5 @@ def _walk(requests: Requests, sink: Sink, before: Ints, parameters: Longs) -> No
                 if end >= n:
                     start = end + 1
                     length = min(m, at - start)
-                    length = 0 if length < n else min(length, n_ctx - at - 2)
+                    length = 0 if length < n else min(length, requests.most[r] - at - 2)
             at += verified(requests, sink, r, at, own[start : start + length]) + 1

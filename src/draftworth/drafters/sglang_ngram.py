@@ -13,12 +13,13 @@ Source: SGLang 0.5.23, sglang/srt/speculative/ngram_worker.py, srt/arg_groups/fi
 kernels/jit/csrc/ngram_corpus/. SGLang's `--speculative-num-draft-tokens` is k + 1: it counts the root.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
 
 from draftworth.drafters.base import Counts, Limits, Setting
+from draftworth.drafters.rounds import own_state
 from draftworth.drafters.sglang_replay import NO_STATE, Shape, replay
 from draftworth.drafters.sglang_trie import Trie, grown, new_trie
 from draftworth.drafters.suffix_nodes import Ints, Longs
@@ -94,7 +95,7 @@ class SGLangSession:
                 )  # fmt: skip
                 if more_nodes == 0:
                     break
-                self._tries[at] = grown(self._tries[at], more_nodes)
+                self._tries[at] = grown(self._tries[at], more_nodes, shape[5])
         return counts
 
 
@@ -156,6 +157,11 @@ class SGLangNgram:
             if value != default:
                 words += [f"--{name}", ("BFS", "PROB")[int(value)] if name == _TYPE else str(int(value))]
         return tuple(words)
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return the setting itself: what its trie holds depends on its own steps."""
+        del limits, longest
+        return own_state(setting)
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> SGLangSession:
         """Begin a replay with an empty trie for each setting."""

@@ -46,12 +46,13 @@ def short(trie: Trie, more: int) -> bool:
     return bool(meta[LIVE] + more > len(nodes) or 2 * (meta[ENTRIES] + more) > meta[MASK])
 
 
-def grown(trie: Trie, more: int) -> Trie:
-    """Return the trie with room for at least so many more nodes."""
+def grown(trie: Trie, more: int, capacity: int) -> Trie:
+    """Return the trie with room for at least so many more nodes, for no more than it may have beyond these."""
     nodes, keys, values, meta = trie
     used = int(meta[USED])
     if meta[LIVE] + more > len(nodes):
-        wider = np.zeros((2 * len(nodes) + more, COLUMNS), np.int32)
+        size = min(2 * len(nodes), max(capacity, int(meta[LIVE]))) + more
+        wider = np.zeros((size, COLUMNS), np.int32)
         wider[:used] = nodes[:used]
         nodes = wider
     if 2 * (meta[ENTRIES] + more) > meta[MASK]:

@@ -11,11 +11,12 @@ Sources: vLLM 0.32.0, vllm/v1/spec_decode/suffix_decoding.py and config/speculat
 vLLM asks for (its suffix_decoding is the same in 0.3.0).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 
 from draftworth.drafters.base import Limits, Setting
 from draftworth.drafters.limits import check_k
+from draftworth.drafters.rounds import own_state
 from draftworth.drafters.suffix_session import CACHED, DEFAULTS, DEPTH, FACTOR, LEAST, SuffixSession
 from draftworth.drafters.vllm_config import speculative_config
 from draftworth.errors import UsageError
@@ -95,6 +96,15 @@ class VLLMSuffix:
     def arguments(self, setting: Setting) -> tuple[str, ...]:
         """Return vLLM's `--speculative-config`."""
         return speculative_config("suffix", setting)
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return what the shared tree depends on: its depth and size, and the steps where these tell what is put in.
+
+        They do with several requests at a time, and where a request reaches max_model_len: what a step emits there is
+        not put in.
+        """
+        alone = limits.concurrency == 1 and (limits.max_model_len is None or longest < limits.max_model_len)
+        return (setting.more.get(DEPTH), setting.more.get(CACHED)) if alone else own_state(setting)
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> SuffixSession:
         """Begin a replay with empty trees."""

@@ -1,6 +1,6 @@
 """What drafters that look the last n tokens up in their own context share: settings and one replay for all of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -68,8 +68,10 @@ class NgramSession:
         joint = np.zeros((self._count, group_count, side, side), dtype=np.int64)
         steps = np.zeros((self._count, len(batch)), dtype=np.int32)
         for one in self._passes:
-            # Kernels count into arrays of their own: rows picked by a list would be a copy.
-            mine, made = np.zeros_like(joint[one.at]), np.zeros_like(steps[one.at])
+            # Kernels count into arrays of their own where a pass is of some settings: rows picked by a list are a copy.
+            every = len(one.at) == self._count
+            mine = joint if every else np.zeros((len(one.at), *joint.shape[1:]), dtype=np.int64)
+            made = steps if every else np.zeros((len(one.at), len(batch)), dtype=np.int32)
             replay(
                 np.ascontiguousarray(batch.tokens, dtype=np.int32),
                 np.ascontiguousarray(batch.offsets, dtype=np.int64),
@@ -84,7 +86,8 @@ class NgramSession:
                 mine,
                 made,
             )
-            joint[one.at], steps[one.at] = mine, made
+            if not every:
+                joint[one.at], steps[one.at] = mine, made
         return Counts(joint, steps)
 
 
@@ -213,6 +216,11 @@ class VLLMNgram:
     def arguments(self, setting: Setting) -> tuple[str, ...]:
         """Return vLLM's `--speculative-config`."""
         return speculative_config("ngram", setting)
+
+    def state(self, setting: Setting, limits: Limits, longest: int) -> Hashable:
+        """Return the same for all: requests share nothing."""
+        del setting, limits, longest
+        return None
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> Session:
         """Begin a replay.

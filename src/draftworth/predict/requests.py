@@ -15,6 +15,8 @@ from draftworth.traces.base import Trace, TraceBatch
 
 MOST = 20_000
 """Requests whose steps are kept one by one. Of more, every second, fourth, … is, evenly over the trace."""
+_MOST_KEPT = 1 << 26
+"""Counts of all kept requests together, 256 MiB: with more settings and longer drafts fewer requests are kept."""
 _BYTES = 64 * 2**20
 """Of a drafter's table at a time."""
 _FEWEST = 64
@@ -53,42 +55,51 @@ def replay_requests(
     Raises:
         UsageError: the trace cannot be read, or no request of it has a step.
     """
-    watched = _Watched(drafter, _Kept())
+    watched = _Watched(drafter, settings)
     replayed = replay(trace, watched, settings, limits, progress=progress)
-    return replayed, watched.kept.requests(settings)
+    return replayed, watched.requests(settings)
 
 
 class _Watched:
     """A drafter whose sessions tell each request's steps."""
 
-    def __init__(self, drafter: Drafter, kept: "_Kept") -> None:
+    def __init__(self, drafter: Drafter, settings: Sequence[Setting]) -> None:
         self.name, self.title, self.engine = drafter.name, drafter.title, drafter.engine
         self.shared, self.always_verifies, self.source = drafter.shared, drafter.always_verifies, drafter.source
         self.settings, self.grid, self.arguments = drafter.settings, drafter.grid, drafter.arguments
+        self.state = drafter.state
         self._drafter = drafter
-        self.kept = kept
+        self._k = max((one.k for one in settings), default=0)
+        # Evenly fewer requests are kept where many settings or long drafts make each of them large.
+        self._most = max(1, min(MOST, _MOST_KEPT // max(1, sum(one.k + 1 for one in settings))))
+        self._kept: list[tuple[Sequence[Setting], _Kept]] = []
 
     def session(self, settings: Sequence[Setting], limits: Limits) -> "_Session":
-        """Begin a replay."""
+        """Begin a replay of settings that one reading of the trace serves."""
         check_size(settings)
         at_a_time = limits.concurrency if self._drafter.shared else 1
-        # Several requests at a time have each setting learn for itself, so that settings can be replayed apart.
-        parts = [settings] if at_a_time == 1 else [[one] for one in settings]
-        each = max(len(some) * 2 * (max(one.k for one in some) + 1) ** 2 * 8 for some in parts)
+        # Of the largest k of all settings: with several requests at a time parts end alike, whatever the setting.
+        each = len(settings) * 2 * (self._k + 1) ** 2 * 8
         size = max(1 if at_a_time == 1 else _FEWEST * at_a_time, _BYTES // each)
-        k = max(one.k for one in settings)
-        return _Session([self._drafter.session(some, limits) for some in parts], self.kept, (size, each, k))
+        kept = _Kept(self._most)
+        self._kept.append((settings, kept))
+        return _Session(self._drafter.session(settings, limits), kept, (size, each, self._k))
+
+    def requests(self, settings: Sequence[Setting]) -> list[Requests]:
+        """Return what was kept, one entry a setting, in the order in which they were asked for."""
+        found = {id(one): its for some, kept in self._kept for one, its in zip(some, kept.requests(some), strict=True)}
+        return [found[id(one)] for one in settings]
 
 
 class _Session:
-    def __init__(self, sessions: Sequence[Session], kept: "_Kept", size: tuple[int, int, int]) -> None:
-        self._sessions = sessions
+    def __init__(self, session: Session, kept: "_Kept", size: tuple[int, int, int]) -> None:
+        self._session = session
         self._kept = kept
         self._size, self._each, self._k = size
 
     def feed(self, batch: TraceBatch, groups: NDArray[np.int32], group_count: int) -> Counts:
         """Replay a batch, each request counted by itself, and add up what was asked for."""
-        table: list[NDArray[np.int64]] = []
+        table: NDArray[np.int64] | None = None
         steps = []
         for first in range(0, len(batch), self._size):
             some = _part(batch, first, min(first + self._size, len(batch)))
@@ -98,37 +109,26 @@ class _Session:
                     "requests at a time: give a smaller --k or --concurrency"
                 )
             fine = np.arange(2 * len(some), dtype=np.int32).reshape(-1, 2)
-            hists, made = [], []
-            for place, session in enumerate(self._sessions):
-                counts = session.feed(some, fine, 2 * len(some))
-                if len(table) == place:
-                    count, side = counts.joint.shape[0], counts.joint.shape[-1]
-                    table.append(np.zeros((count, group_count, side, side), dtype=np.int64))
-                by_group = table[place].swapaxes(0, 1)
-                for phase in (0, 1):
-                    mine = counts.joint[:, phase::2].swapaxes(0, 1)
-                    np.add.at(by_group, groups[first : first + len(some), phase], mine)
-                drafted = counts.joint.sum(axis=-1)
-                hists.append(_wider(drafted[:, ::2] + drafted[:, 1::2], self._k + 1, (2,)))
-                made.append(counts.steps)
-            self._kept.add(np.concatenate(hists), some.prompt_lengths, some.output_lengths)
-            steps.append(np.concatenate(made))
-        assert table  # a batch has a request
-        whole = np.concatenate([_wider(one, self._k + 1, (2, 3)) for one in table])
-        return Counts(whole, np.concatenate(steps, axis=1))
-
-
-def _wider(counts: NDArray[np.int64], side: int, axes: Sequence[int]) -> NDArray[np.int64]:
-    """Return counts with zeros for the draft lengths that only other settings have."""
-    if all(counts.shape[axis] == side for axis in axes):
-        return counts
-    return np.pad(counts, [(0, side - size if axis in axes else 0) for axis, size in enumerate(counts.shape)])
+            counts = self._session.feed(some, fine, 2 * len(some))
+            if table is None:
+                count, side = counts.joint.shape[0], counts.joint.shape[-1]
+                table = np.zeros((count, group_count, side, side), dtype=np.int64)
+            by_group = table.swapaxes(0, 1)
+            for phase in (0, 1):
+                mine = counts.joint[:, phase::2].swapaxes(0, 1)
+                np.add.at(by_group, groups[first : first + len(some), phase], mine)
+            drafted = counts.joint.sum(axis=-1)
+            self._kept.add(drafted[:, ::2] + drafted[:, 1::2], some.prompt_lengths, some.output_lengths)
+            steps.append(counts.steps)
+        assert table is not None  # a batch has a request
+        return Counts(table, np.concatenate(steps, axis=1))
 
 
 @dataclass(slots=True)
 class _Kept:
-    """Histograms of evenly chosen requests, and how long all of them are half-way."""
+    """Histograms of evenly chosen requests, at most so many, and how long all of them are half-way."""
 
+    most: int
     stride: int = 1
     seen: int = 0
     half_ways: float = 0.0
@@ -148,7 +148,7 @@ class _Kept:
                 self.hist.append(hist[:, at].astype(np.int32))
                 self.tokens.append(int(tokens[at]))
             self.seen += 1
-        while len(self.tokens) > MOST:
+        while len(self.tokens) > self.most:
             self.hist, self.tokens, self.stride = self.hist[::2], self.tokens[::2], 2 * self.stride
 
     def requests(self, settings: Sequence[Setting]) -> list[Requests]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from draftworth.drafters.base import Drafter, Limits, Setting
 from draftworth.drafters.counts import SettingCounts, Tally
-from draftworth.drafters.gathered import Seen
+from draftworth.drafters.gathered import OTHERS, Seen
 from draftworth.drafters.remarks import FEW_REQUESTS, different
 from draftworth.drafters.replay import Replayed
 from draftworth.findings import Finding
@@ -54,7 +54,12 @@ def document(
             "categories": seen.categories,
             "exact": not seen.inexact,
         },
-        "drafter": {**facts(drafter), "concurrency": limits.concurrency, "max_model_len": limits.max_model_len},
+        "drafter": {
+            **facts(drafter),
+            "concurrency": limits.concurrency,
+            "max_model_len": limits.max_model_len,
+            "max_tokens": limits.max_tokens,
+        },
         "settings": [one.document() for one in replayed.settings],
         "interval": replayed.method,
         "requests": seen.requests,
@@ -240,6 +245,11 @@ def _parts(best: SettingCounts, columns: Sequence[str]) -> list[str]:
             (name, f"{one.steps:,}", share(one.coverage), share(one.acceptance_rate), per, cell(one.length_per_step))
         )
     if not parts:
+        if len(best.by_category) == 1 and OTHERS in best.by_category:
+            return [
+                "  Categories are counted together: with so many settings of so long drafts their tables do not fit.",
+                "",
+            ]
         return []
     more = len(best.by_category) - _MOST_PARTS
     rest = [f"  {plural(more, 'smaller category', 'smaller categories')} not shown: --json"] if more > 0 else []

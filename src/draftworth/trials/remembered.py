@@ -8,7 +8,7 @@ Traffic that repeats itself is another matter; a benchmark's repeats are not it.
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, NamedTuple
 
 from draftworth.findings import Code, Finding, find
 from draftworth.trials.base import Block
@@ -16,7 +16,26 @@ from draftworth.trials.remarks import ArmInfo
 
 _TOLD = 0.05
 """Share of a load's requests that were answered before from which on it is told."""
-_LLAMACPP = ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+_DEFAULT = "ngram-mod"
+"""What llama.cpp's `--spec-default` switches on."""
+
+
+class _Engine(NamedTuple):
+    """Where an engine's drafter is named, and which of them learn from all answers."""
+
+    key: str
+    flag: str
+    learning: tuple[str, ...]
+    default: str | None = None
+    """A flag that switches `_DEFAULT` on."""
+
+
+_OTHERS: Mapping[str, _Engine] = {
+    "sglang": _Engine("algorithm", "--speculative-algorithm", ("NGRAM",)),
+    "llamacpp": _Engine(
+        "type", "--spec-type", ("ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache"), "--spec-default"
+    ),
+}
 
 Prompts = AbstractSet[tuple[int, ...]]
 """Token ids of prompts."""
@@ -29,19 +48,44 @@ def learns(config: Mapping[str, Any] | None, args: Sequence[str], engine: str) -
     trie is one for all requests, and llama.cpp's n-gram maps, pools and caches, which outlive a request.
 
     Args:
-        config: the arm's speculative configuration.
+        config: the arm's speculative configuration: keys as the engine's flags, with or without their beginning.
         args: its further arguments.
         engine: what serves it.
     """
+    own = {_plain(key): value for key, value in (config or {}).items()}
     if engine == "vllm":
-        of_others = (config or {}).get("suffix_decoding_max_cached_requests", 1)
-        return "suffix decoding" if (config or {}).get("method") == "suffix" and of_others != 0 else None
-    flag, names = {"sglang": ("--speculative-algorithm", ("NGRAM",)), "llamacpp": ("--spec-type", _LLAMACPP)}.get(
-        engine, ("", ())
-    )
+        of_others = own.get("suffix_decoding_max_cached_requests", 1)
+        return "suffix decoding" if own.get("method") == "suffix" and of_others != 0 else None
+    if engine not in _OTHERS:
+        return None
     words = [word for one in args for word in one.partition("=")[::2] if word]
-    given = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == flag), "")
-    return next((f"{name} drafting" for name in names if name in given.split(",")), None)
+    given = [*_names(own, _OTHERS[engine].key), *_flagged(words, _OTHERS[engine])]
+    return next((f"{name} drafting" for name in _OTHERS[engine].learning if name.lower() in given), None)
+
+
+def _plain(key: str) -> str:
+    """Return a key as the short form has it: `--spec-type`, `spec_type` and `type` are one."""
+    name = key.strip().lstrip("-").replace("-", "_")
+    return name.removeprefix("speculative_").removeprefix("spec_")
+
+
+def _names(own: Mapping[str, Any], key: str) -> list[str]:
+    """Return the drafters of a configuration, in small letters; llama.cpp takes several, as a list or with commas."""
+    value = own.get(key) or ()
+    several = value if isinstance(value, list | tuple) else (value,)
+    found = [name.strip().lower() for one in several for name in str(one).split(",")]
+    return [*found, *([_DEFAULT] if own.get("default") and key == "type" else [])]
+
+
+def _flagged(words: Sequence[str], engine: _Engine) -> list[str]:
+    """Return the drafters that arguments name."""
+    found = []
+    for at, word in enumerate(words):
+        if word == engine.flag and at + 1 < len(words):
+            found += _names({engine.key: words[at + 1]}, engine.key)
+        elif word == engine.default:
+            found.append(_DEFAULT)
+    return found
 
 
 def remembered(arm: ArmInfo, blocks: Sequence[Block], before: Prompts = frozenset()) -> dict[str, Finding]:
