@@ -193,11 +193,11 @@ def served_counts(case: Path, target: Path, head: Path, k: int) -> Mapping[str, 
             answer = ask(url, "/v1/completions", {**body, "ignore_eos": True, "return_token_ids": True})
             assert answer["choices"][0]["token_ids"] == row["output_token_ids"][:SERVED]
         told = parse_metrics(page(url))
-    counters, per = told.counters, told.per_position
+    counters, per = told.counters, told.per_position or ()
     return {
         "drafting_steps": counters["vllm:spec_decode_num_drafts_total"],
         "accepted": counters["vllm:spec_decode_num_accepted_tokens_total"],
-        "accepted_per_position": [per[at] for at in range(k)],
+        "accepted_per_position": list(per[:k]),
     }
 
 
