@@ -83,7 +83,8 @@ def main() -> int:
     newest = max((home / "trials").iterdir(), key=lambda one: one.name)
     if args.keep and (newest / "trial.json").exists():
         text = (newest / "trial.json").read_text(encoding="utf-8")
-        for path, name in ((args.out.resolve(), "OUT"), (Path.home(), "~")):
+        places = [(args.out.resolve(), "OUT"), (Path.home(), "~")]
+        for path, name in [*places, *([(args.arctic.resolve(), "ARCTIC")] if args.arctic else [])]:
             text = text.replace(str(path), name)
         DATA.mkdir(parents=True, exist_ok=True)
         (DATA / f"{args.keep}.json").write_text(text, encoding="utf-8")
