@@ -45,7 +45,7 @@ def test_a_short_recipe_has_sensible_defaults_and_absolute_paths(folder: Path) -
         ("[states]\nurl = 'http://x'\nserve = true", "either a url or serve = true, not both"),
         ("[[data.sources]]\npath = 'nowhere'", "recipe.toml:7: data.sources[1].path:"),
         ("[[data.sources]]\npath = 'chat.jsonl'", "two are called 'chat'; give each a name of its own"),
-        ("= 3", "recipe.toml: not valid TOML"),
+        ("= 3", "recipe.toml:6: not valid TOML"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(folder: Path, more: str, said: str) -> None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftworth.decisions.base import Decision, Tree
-from draftworth.decisions.mistakes import read_toml
 from draftworth.decisions.states import LEGAL, State
 from draftworth.decisions.tomltext import dumps
 from draftworth.errors import UsageError
+from draftworth.toml_file import read_toml
 from draftworth.trials.record import write_text
 
 FENCE = "+++"

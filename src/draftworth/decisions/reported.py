@@ -15,10 +15,10 @@ from pydantic import Field, ValidationError
 
 from draftworth.decisions.base import Assumptions, Evidence, Ratio
 from draftworth.decisions.conclude import Conclusion
-from draftworth.decisions.mistakes import dotted
 from draftworth.errors import UsageError
 from draftworth.models import Strict, Words
 from draftworth.reports.words import plural
+from draftworth.toml_file import dotted
 from draftworth.verdicts.rules import MARGIN, restart_priors
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ import tomllib
 from pathlib import Path
 
 from draftworth.decisions.base import Option, Tree
-from draftworth.decisions.mistakes import find_line, read_toml
 from draftworth.decisions.tomltext import dumps
 from draftworth.errors import UsageError
 from draftworth.home import home
+from draftworth.toml_file import find_line, read_toml
 from draftworth.trials.record import write_text
 
 NAME = "tree.toml"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from draftworth.engines.install.base import sync_folder
 from draftworth.errors import UsageError
 from draftworth.training.samples import Sample
-from draftworth.training.stages import sync_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

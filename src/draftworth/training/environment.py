@@ -102,7 +102,7 @@ def required() -> TrainingEnvironment:
     return found
 
 
-def package_inputs() -> dict[str, str]:
+def environment_inputs() -> dict[str, str]:
     """Return what a stage's output depends on of the environment: its packages, or a person's own interpreter."""
     own = os.environ.get(VARIABLE)
     return {"environment": f"own: {own}"} if own else {"environment": f"speculators {SPECULATORS_VERSION}"}

@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from draftworth.engines.install import installed, vllm_cpu_env
+from draftworth.engines.install.children import end
 from draftworth.engines.install.machine import compiler_advice
 from draftworth.errors import MeasureError, RefusedError, ServerStartError
 from draftworth.training.asked import StatusError, ask
 from draftworth.training.base import Tell
 from draftworth.training.shape import TargetShape
-from draftworth.training.worker import end, last_words
+from draftworth.training.worker import GRACE_S, last_words
 
 CONNECTOR = Path(__file__).with_name("vllm_side")
 _STOCK = "ExampleHiddenStatesConnector"
@@ -100,7 +101,7 @@ def served(shape: TargetShape, longest: int, dtype: str, folder: Path, tell: Tel
         _await(child, url, log)
         yield url
     finally:
-        end(child)
+        end(child, GRACE_S)
         # vLLM's engine is a process of its own that outlives a server that was killed.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

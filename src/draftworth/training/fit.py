@@ -12,7 +12,7 @@ from typing import Any
 
 from draftworth.errors import RefusedError
 from draftworth.training.base import StageManifest, StageName, Tell
-from draftworth.training.environment import package_inputs
+from draftworth.training.environment import environment_inputs
 from draftworth.training.environment import required as required_environment
 from draftworth.training.recipe import Recipe
 from draftworth.training.shape import target_shape
@@ -46,7 +46,7 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
         "manifest.vocab": required(folder, StageName.VOCAB).key,
         "head": f"llama, window {WINDOW}",
         **target_inputs(recipe.target),
-        **package_inputs(),
+        **environment_inputs(),
     }
 
 

@@ -3,18 +3,16 @@
 And the file explained from the models themselves, for a person to start from.
 """
 
-import difflib
 import textwrap
-import tomllib
-import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from draftworth.errors import UsageError
+from draftworth.toml_file import Location, dotted, find_line, models_in, read_toml
 from draftworth.training.recipe import (
     DataConfig,
     EvalConfig,
@@ -26,22 +24,8 @@ from draftworth.training.recipe import (
     StatesConfig,
     VocabConfig,
 )
-from draftworth.trials.load import find_line
 
-Location = tuple[str | int, ...]
 _WIDTH = 112
-# What pydantic says in the words of Python, said in those of TOML.
-_PLAIN = {
-    "tuple_type": "must be a list (a list of tables is written [[name]])",
-    "dict_type": "must be a table, like { name = value }",
-    "model_type": "must be a table",
-    "model_attributes_type": "must be a table",
-    "string_type": "must be a text in quotes",
-    "path_type": "must be a path in quotes",
-    "bool_type": "must be true or false",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-}
 _EXAMPLES = {
     "target": '"/models/my-model"',
     "revision": '"2026-11-01"',
@@ -91,14 +75,7 @@ def load_recipe(path: Path) -> Recipe:
             that is not there.
     """
     text = _read(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{path}: not valid TOML: {error}") from None
-    try:
-        read = Recipe.model_validate(data)
-    except ValidationError as error:
-        raise UsageError(_explain(path, text, error)) from None
+    read = read_toml(text, Recipe, path, schema="draftworth train schema")
     return _absolute(read, path, text)
 
 
@@ -110,7 +87,7 @@ def _absolute(recipe: Recipe, path: Path, text: str) -> Recipe:
         whole = (folder / name.expanduser()).resolve()
         if not (whole.is_dir() if kind == "folder" else whole.exists()):
             line = find_line(text, location)
-            raise UsageError(f"{path}:{line}: {_dotted(location)}: {whole}: no such {kind}")
+            raise UsageError(f"{path}:{line}: {dotted(location)}: {whole}: no such {kind}")
         return whole
 
     target = found(recipe.target, ("target",), "folder")
@@ -155,62 +132,6 @@ def _read(path: Path) -> str:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _explain(path: Path, text: str, error: ValidationError) -> str:
-    """Return one line for the first mistake, and how many more there are."""
-    # A misspelt field is also a missing one: name the misspelling, it is the cause.
-    details = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
-    first: Any = details[0]
-    location = tuple(first["loc"])
-    line = find_line(text, location)
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return f"{path}{f':{line}' if line else ''}: {_what(location, first)}{more}"
-
-
-def _what(location: Location, detail: Any) -> str:
-    field, kind = _dotted(location), detail["type"]
-    if kind == "extra_forbidden":
-        known = _fields_at(location[:-1])
-        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
-        return f"{field}: unknown field; {hint}"
-    if kind == "missing":
-        return f"{field}: missing; `draftworth train schema` says what it is"
-    message = _PLAIN.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
-    message = message[:1].lower() + message[1:]
-    value = detail.get("input")
-    shown = "" if isinstance(value, dict | list | BaseModel) or not field else f", not {value!r}"
-    return f"{field}: {message}{shown}" if field else message
-
-
-def _dotted(location: Location) -> str:
-    parts = ""
-    for part in location:
-        parts += f"[{part}]" if isinstance(part, int) else f".{part}" if parts else str(part)
-    return parts
-
-
-def _fields_at(location: Iterable[str | int]) -> list[str]:
-    """Return the field names that a recipe knows at a location."""
-    current: type[BaseModel] | None = Recipe
-    for part in location:
-        if isinstance(part, int) or current is None:
-            continue
-        info = current.model_fields.get(part)
-        current = _model_in(info.annotation) if info else None
-    return sorted(current.model_fields) if current else []
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    if get_origin(annotation) in {Annotated, tuple, list, Union, types.UnionType}:
-        for inner in get_args(annotation):
-            found = _model_in(inner)
-            if found:
-                return found
-    return None
-
-
 def toml_schema() -> str:
     """Return a recipe with every field explained; it is itself a valid recipe."""
     lines = ["# A recipe of Draftworth. Fields behind `#` are optional and show their default or an example.", ""]
@@ -226,7 +147,7 @@ def toml_schema() -> str:
 
 def _fields(table: str, model: type[BaseModel]) -> Iterator[list[str]]:
     for name, info in model.model_fields.items():
-        if _model_in(info.annotation):
+        if any(models_in(info.annotation)):
             continue  # a table of its own
         about = [f"# {line}" for line in textwrap.wrap(_flat(info.description or ""), _WIDTH)]
         shown = info.default is PydanticUndefined or info.default in (None, (), {})

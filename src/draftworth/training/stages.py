@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from draftworth.engines.install.base import sync_folder
 from draftworth.errors import UsageError
 from draftworth.training.base import MANIFEST, SCHEMA_VERSION, StageManifest, StageName
 
@@ -158,15 +159,6 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def file_digest(path: Path) -> str:

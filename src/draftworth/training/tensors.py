@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from draftworth.training.stages import sync_folder
+from draftworth.engines.install.base import sync_folder
 
 E4M3_MOST = 448.0
 _ALIGN = 8

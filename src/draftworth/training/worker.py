@@ -2,22 +2,21 @@
 
 import json
 import os
-import signal
 import subprocess
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from draftworth.engines.install.children import child_env
+from draftworth.engines.install.children import child_env, end
 from draftworth.errors import RefusedError, TrialError
 from draftworth.training.base import Tell
 from draftworth.training.environment import BOOT
 from draftworth.training.stages import write_atomically
 
-_GRACE_S = 20.0
+GRACE_S = 20.0
+"""Seconds that a worker or a server has to end before it is killed: a checkpoint may be at work."""
 _TAIL = 3
 _INTERRUPTED = 3
 
@@ -76,7 +75,7 @@ def run_worker(
             result, failure = _follow(child, tell)
             code = child.wait()
         finally:
-            end(child)
+            end(child, GRACE_S)
     if failure is not None:
         if failure[0] == "refused":
             raise RefusedError(failure[1])
@@ -121,20 +120,6 @@ def _follow(child: "subprocess.Popen[str]", tell: Tell) -> tuple[dict[str, Any] 
                 case {"event": "failed"}:
                     failure = (str(event["kind"]), str(event["text"]))
     return result, failure
-
-
-def end(child: "subprocess.Popen[Any]") -> None:
-    """End a child with everything it started, where it still runs; a Ctrl-C comes through here."""
-    if child.poll() is not None:
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGTERM)
-    try:
-        child.wait(_GRACE_S)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
 
 
 def last_words(log: Path) -> str:

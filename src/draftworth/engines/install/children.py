@@ -128,7 +128,7 @@ class Runner:
             lines = self._follow(printed, what, progress)
             code = child.wait()
         finally:
-            _end(child)
+            end(child)
             reader.join(GRACE)
         if code != 0:
             how = f"exit {code}" if code > 0 else f"ended by signal {-code}"
@@ -182,14 +182,19 @@ def _read(child: subprocess.Popen[str], printed: "queue.SimpleQueue[str | None]"
     printed.put(None)
 
 
-def _end(child: subprocess.Popen[str]) -> None:
-    """End a child with everything it started, where it still runs; a Ctrl-C comes through here."""
+def end(child: "subprocess.Popen[Any]", grace: float = GRACE) -> None:
+    """End a child with everything it started, where it still runs; a Ctrl-C comes through here.
+
+    Args:
+        child: the leader of its process group.
+        grace: seconds between SIGTERM and SIGKILL.
+    """
     if child.poll() is not None:
         return
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
     try:
-        child.wait(GRACE)
+        child.wait(grace)
     except subprocess.TimeoutExpired:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

@@ -26,10 +26,14 @@ _PLAIN = {
     "model_type": "must be a table",
     "model_attributes_type": "must be a table",
     "string_type": "must be a text in quotes",
+    "path_type": "must be a path in quotes",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
 }
 
 
-def read_toml(text: str, model: type[M], where: Path, first_line: int = 1) -> M:
+def read_toml(text: str, model: type[M], where: Path, first_line: int = 1, *, schema: str = "") -> M:
     """Read a document of one kind.
 
     Args:
@@ -37,6 +41,7 @@ def read_toml(text: str, model: type[M], where: Path, first_line: int = 1) -> M:
         model: what it must be.
         where: the file, for messages.
         first_line: the line of the file on which the text begins.
+        schema: the command that explains every field, for messages.
 
     Raises:
         UsageError: not TOML, or a field that is unknown, missing or wrong; names the line.
@@ -57,7 +62,7 @@ def read_toml(text: str, model: type[M], where: Path, first_line: int = 1) -> M:
         line = find_line(text, location)
         at = f":{line + first_line - 1}" if line else f":{first_line}" if first_line > 1 else ""
         more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-        raise UsageError(f"{where}{at}: {_what(location, details[0], model)}{more}") from None
+        raise UsageError(f"{where}{at}: {_what(location, details[0], model, schema)}{more}") from None
 
 
 def _plain_location(data: Any, location: Location) -> Location:
@@ -74,7 +79,7 @@ def _plain_location(data: Any, location: Location) -> Location:
     return tuple(kept)
 
 
-def _what(location: Location, detail: Any, model: type[BaseModel]) -> str:
+def _what(location: Location, detail: Any, model: type[BaseModel], schema: str) -> str:
     field = dotted(location)
     kind = detail["type"]
     if kind == "extra_forbidden":
@@ -83,7 +88,7 @@ def _what(location: Location, detail: Any, model: type[BaseModel]) -> str:
         hint = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
         return f"{field}: unknown field; {hint}"
     if kind == "missing":
-        return f"{field}: missing"
+        return f"{field}: missing" + (f"; `{schema}` says what it is" if schema else "")
     message = _PLAIN.get(kind) or str(detail["msg"]).removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     given = detail.get("input")
@@ -105,16 +110,17 @@ def _fields_at(model: type[BaseModel], location: Location) -> list[str]:
         if isinstance(part, int) or current is None:
             continue
         info = current.model_fields.get(part)
-        current = next(_models_in(info.annotation), None) if info else None
+        current = next(models_in(info.annotation), None) if info else None
     return list(current.model_fields) if current else []
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field of this type holds, in lists, options and unions too."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) in {tuple, list, Union, types.UnionType, Annotated}:
         for inner in get_args(annotation):
-            yield from _models_in(inner)
+            yield from models_in(inner)
 
 
 def find_line(text: str, location: Location) -> int | None:
