@@ -11,8 +11,8 @@ from draftworth.search.base import Candidate
 from draftworth.search.belief import Sizes
 from draftworth.verdicts.rules import MARGIN, PRIOR_LOG_SD_VARIANT
 
-MIN_GAIN = 0.005
-"""A reload that is expected to gain less, in log speed, is not made: a quarter of what counts as a difference."""
+MIN_GAIN = 0.0025
+"""A reload that is expected to gain less, in log speed, is not made: an eighth of what counts as a difference."""
 MIN_CHANCE = 0.05
 """A candidate less likely to beat the best by the margin is not started."""
 

@@ -9,7 +9,7 @@ from draftworth.bench.config import Count
 from draftworth.errors import UsageError
 from draftworth.models import Strict
 from draftworth.search.grid import candidates_of
-from draftworth.search.rules import MIN_CHANCE
+from draftworth.search.rules import MIN_CHANCE, MIN_GAIN
 from draftworth.trials.diagnostics import PROBE
 
 LEAST = 2
@@ -27,7 +27,7 @@ class SearchConfig(Strict):
     together: bool = True
     """Whether one setting has to serve all loads, so that its mean over them counts; false looks for the best of each
     load by itself."""
-    min_gain: Annotated[float, Field(ge=0, lt=1)] = 0.0025
+    min_gain: Annotated[float, Field(ge=0, lt=1)] = MIN_GAIN
     """A start that is expected to make the best setting faster by less than this share is not made."""
     min_chance: Annotated[float, Field(ge=0, lt=1)] = MIN_CHANCE
     """Nor is one whose setting beats the best by `verdict.margin` with a smaller chance."""
