@@ -21,7 +21,7 @@ from draftworth.bench.rows import write_rows
 from draftworth.bench.window import Window
 from draftworth.engines.base import LogWarning, StartupFacts
 from draftworth.engines.vllm import VLLM
-from draftworth.errors import MeasureError, ServerDiedError, TrialError
+from draftworth.errors import MeasureError, ServerDiedError, TrialError, UsageError
 from draftworth.findings import Code, Finding, find
 from draftworth.reports.markdown import report
 from draftworth.services.base import Observed, ProcessId
@@ -32,7 +32,7 @@ from draftworth.trials.outcome import _best, make_record
 from draftworth.trials.plan import plan
 from draftworth.trials.plan_text import lines
 from draftworth.trials.power import power_of
-from draftworth.trials.record import ArmComparison, TrialRecord
+from draftworth.trials.record import ArmComparison, TrialRecord, read
 from draftworth.trials.remarks import ArmInfo, warmer
 from draftworth.trials.restore import Restored
 from draftworth.trials.scoring import checked, score_all, spread
@@ -409,3 +409,10 @@ def test_a_plan_from_nothing_restores_nothing() -> None:
     made = plan(config_of(), Observed(running=False), VLLM(), version=None, prompts=1)
     (restore,) = [step for step in made.steps if step.kind is Kind.RESTORE]
     assert restore.command == ()
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_a_record_with_what_is_no_figure_is_damaged(tmp_path: Path, word: str) -> None:
+    (tmp_path / "trial.json").write_text(f'{{"schema_version": 2, "seconds": {word}}}', encoding="utf-8")
+    with pytest.raises(UsageError, match=f"damaged: {word} is no figure"):
+        read(tmp_path)

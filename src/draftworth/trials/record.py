@@ -176,6 +176,11 @@ def write_text(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
+def _no_number(word: str) -> float:
+    """Refuse NaN and Infinity, which no record of ours holds: figures made of them would mislead."""
+    raise ValueError(f"{word} is no figure")
+
+
 def read(folder: Path) -> TrialRecord:
     """Read a trial's record.
 
@@ -184,7 +189,7 @@ def read(folder: Path) -> TrialRecord:
     """
     path = folder / NAME
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except FileNotFoundError:
         if not (folder / JOURNAL).exists():
             raise UsageError(f"{folder} is no trial's folder: it has no {NAME}") from None
