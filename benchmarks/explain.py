@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from benchmarks.pages import write_between
 
 from draftworth.costs.file import load_costs
 from draftworth.explain.base import Account
@@ -84,13 +85,6 @@ def quoted(run: str, arm: str, concurrency: int) -> list[str]:
     """Return an arm's cause as a quotation in Markdown."""
     one = next(each for each in accounts(DATA / run) if (each.arm, each.concurrency) == (arm, concurrency))
     return textwrap.wrap(one.main_cause, 120, initial_indent="> ", subsequent_indent="> ")
-
-
-def write_between(page: Path, marks: tuple[str, str], lines: Sequence[str]) -> None:
-    """Replace what stands between two marks of a page."""
-    begin, end = marks
-    before, rest = page.read_text(encoding="utf-8").split(begin, 1)
-    page.write_text(f"{before}{begin}\n{chr(10).join(lines)}\n{end}{rest.split(end, 1)[1]}", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.pages import write_between
+
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "data" / "h200_profile"
 CUT = ROOT / "tests" / "profiles" / "data"
@@ -132,10 +134,9 @@ def main() -> int:
     if args.keep:
         keep(args.keep)
         return 0
-    text = "\n".join(table())
-    print(text)
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    lines = table()
+    print("\n".join(lines))
+    write_between(PAGE, (BEGIN, END), lines)
     return 0
 
 

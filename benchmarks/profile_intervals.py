@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.pages import write_between
 
 from draftworth.profiles.spread import step_times
 
@@ -60,9 +61,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 def page() -> None:
     """Write the table into the page."""
-    text = "\n".join(table(json.loads(RESULT.read_text(encoding="utf-8"))))
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    write_between(PAGE, (BEGIN, END), table(json.loads(RESULT.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

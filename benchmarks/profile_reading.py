@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from io import BufferedWriter
 
+from benchmarks.pages import write_between
+
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "tests" / "profiles" / "data" / "vllm_h200_moe_null-draft.pt.trace.json.gz"
 RESULT = ROOT / "benchmarks" / "results" / "profile_reading.json"
@@ -146,9 +148,7 @@ def table(found: dict[str, Any]) -> list[str]:
 
 def page() -> None:
     """Write the table into the page."""
-    text = "\n".join(table(json.loads(RESULT.read_text(encoding="utf-8"))))
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN, 1)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    write_between(PAGE, (BEGIN, END), table(json.loads(RESULT.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

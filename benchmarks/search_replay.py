@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.pages import write_between
 from benchmarks.search_draws import Grid, as_measured, draw, within_of
 from benchmarks.search_grids import Run, load_run
 
@@ -285,10 +286,7 @@ def main() -> int:
         "measured_alone": told,
     }
     RESULT.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
-    page = PAGE.read_text(encoding="utf-8")
-    before, rest = page.split(BEGIN, 1)
-    text = "\n".join(tables)
-    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END, 1)[1]}", encoding="utf-8")
+    write_between(PAGE, (BEGIN, END), tables)
     return 0
 
 
