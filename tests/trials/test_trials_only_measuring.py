@@ -208,7 +208,7 @@ def test_diagnostics_take_nothing_from_the_output_check(case: Case, monkeypatch:
         scored.extend(rows)
         return score_all(target, rows, **options)
 
-    monkeypatch.setattr("draftworth.trials.execute.score_all", spied)
+    monkeypatch.setattr("draftworth.trials.score_step.score_all", spied)
     record = case.write(extra=DIAGNOSTICS.format("null-draft")).run().json
     whole(case, record)
     assert scored == ["baseline", "ngram-5"]

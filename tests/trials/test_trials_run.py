@@ -445,7 +445,7 @@ def test_an_original_killed_in_the_output_check_is_brought_back_again(
             os.kill(pid, signal.SIGKILL)
         raise MeasureError("connection reset")
 
-    monkeypatch.setattr("draftworth.trials.execute.score_all", score_and_kill)
+    monkeypatch.setattr("draftworth.trials.score_step.score_all", score_and_kill)
     case.write()
     with original(case.original_command(), case.port, case.folder):
         record = case.run().json
