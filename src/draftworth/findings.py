@@ -382,9 +382,11 @@ class Finding(Frozen):
     advice: str
     arm: str | None = None
     """The arm it was seen in, or None for the trial as a whole."""
+    accounts_for: float | None = None
+    """The most it can have changed the times of that arm by, as a logarithm; None where there is no bound."""
 
 
-def find(code: Code, message: str, *, arm: str | None = None) -> Finding:
+def find(code: Code, message: str, *, arm: str | None = None, accounts_for: float | None = None) -> Finding:
     """Build a finding with the severity and advice its code always has."""
     severity, advice = _ADVICE[code]
-    return Finding(code=code, severity=severity, message=message, advice=advice, arm=arm)
+    return Finding(code=code, severity=severity, message=message, advice=advice, arm=arm, accounts_for=accounts_for)

@@ -62,6 +62,14 @@ def test_a_busy_client_is_told(health: ClientHealth, saturated: bool) -> None:  
     assert [one.code for one in client_findings("a", "", health)] == [Code.CLIENT_SATURATED] * saturated
 
 
+def test_what_a_late_client_can_account_for_is_bounded_and_a_busy_one_is_not() -> None:
+    # 5 of 200 ticks of 50 ms were late by 100 ms: 0.5 of 10.5 s, and twice that is allowed for.
+    (late,) = client_findings("a", "", ClientHealth(10.5, 2.0, {0.0: 195, 100.0: 5}))
+    assert late.accounts_for == pytest.approx(2 * 0.5 / 10.5)
+    (busy,) = client_findings("a", "", ClientHealth(10.0, 9.0, {0.1: 200}))
+    assert busy.accounts_for is None
+
+
 def test_late_arrivals_are_told() -> None:
     health = ClientHealth(10.0, 1.0, {0.1: 200}, late={0.1: 90, 80.0: 10})
     assert [one.code for one in client_findings("a", "2 a second", health)] == [Code.ARRIVALS_LATE]

@@ -47,6 +47,16 @@ def test_the_baselines_start_is_an_error_of_all_observations() -> None:
     assert belief.of("a")[1].value == pytest.approx(0.1 - 0.2 / 3, abs=1e-6)
 
 
+def test_what_earlier_trials_measured_is_over_other_starts_of_the_baseline() -> None:
+    # As above, but each over a start of its own: each error of 0.1 goes half to its arm and half to its start.
+    both = [candidate("a", {1: (0.0, 0.1)}), candidate("b", {1: (0.0, 0.1)}, method="suffix")]
+    seen = [observation(name, at1=(math.exp(0.1), 0.0)) for name in ("a", "b")]
+    apart = [seen[0], seen[1].model_copy(update={"baseline": "20260101-000000"})]
+    belief = Belief(both, [1], apart, sizes=PLAIN, baseline_sd=0.1)
+    assert belief.of("a")[1].value == pytest.approx(0.05, abs=1e-6)
+    assert belief.of("b")[1].value == pytest.approx(0.05, abs=1e-6)
+
+
 def test_neighbours_in_k_go_together_more_than_others() -> None:
     some = [candidate(f"k{k}", {1: (0.0, 0.0)}, k=k) for k in (1, 3, 4)]
     _, cov = prior(some, (1,), replace(PLAIN, bend=0.1, length=0.5))
@@ -98,7 +108,9 @@ def scenes(draw: st.DrawFn) -> tuple[list[Candidate], list[int], list[Observatio
         some.append(candidate(f"c{number}", told, k=draw(st.integers(1, 8)), method=method))
     picked = draw(st.lists(st.sampled_from(some), max_size=5))
     seen = [observation(one.name, **{f"at{load}": (draw(speeds), draw(sds)) for load in loads}) for one in picked]
-    return some, loads, seen
+    # Where a search was gone on with, some are over the start of an earlier trial's baseline.
+    trials = st.sampled_from([None, "earlier", "first"])
+    return some, loads, [one.model_copy(update={"baseline": draw(trials)}) for one in seen]
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,7 +129,9 @@ def test_it_is_the_conditional_of_the_joint_normal(scene: tuple[list[Candidate],
             values[number * width + at] = one.measured[load].value
             noise[number * width + at] = one.measured[load].sd ** 2
     if len(pick):
-        between = np.linalg.inv(pick @ cov @ pick.T + 0.05**2 + np.diag(noise + 1e-10))
+        over = np.repeat([str(one.baseline) for one in seen], width)
+        shared = 0.05**2 * (over[:, None] == over[None, :])
+        between = np.linalg.inv(pick @ cov @ pick.T + shared + np.diag(noise + 1e-10))
         flat = flat + cov @ pick.T @ between @ (values - pick @ flat)
         cov = cov - cov @ pick.T @ between @ pick @ cov
     np.testing.assert_allclose(told.mean.reshape(-1), flat, atol=1e-5)

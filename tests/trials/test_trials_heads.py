@@ -10,6 +10,10 @@ from draftworth.engines.vllm import VLLM
 from draftworth.errors import RefusedError
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.heads import check_heads
+from draftworth.trials.prepare import check_model
+
+
+_ABSENT = "is not on this machine; fetch it first, or the engine does while it starts"
 
 
 def config_of(target: Path | str, *flags: str, arm: dict[str, Any] | None = None, **spec: Any) -> TrialConfig:
@@ -70,11 +74,31 @@ def test_doubts_are_notes_and_the_servers_length_counts(tmp_path: Path, target: 
         ({"method": "ngram"}, None),
         ({"method": "suffix"}, None),
         ({"method": "custom_class", "model": "org/name"}, None),
-        ({"method": "eagle3", "model": "org/name"}, None),  # on no disk here: the engine fetches it
+        (
+            {"method": "eagle3", "model": "org/name"},
+            f"head: its draft was not checked: org/name {_ABSENT}",
+        ),
     ],
 )
 def test_what_has_no_files_here_is_left_to_the_engine(spec: dict[str, Any], said: str | None, target: Path) -> None:
     assert notes(config_of(target, **spec), target) == ([] if said is None else [said])
+
+
+def test_models_by_their_hubs_names_are_found_in_the_cache(
+    tmp_path: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    made = making.eagle3()
+    made.config["hidden_size"] = 2 * making.HIDDEN
+    for name, write in (("head", made.write), ("tiny", making.target().write)):
+        cached = tmp_path / "hub" / f"models--org--{name}"
+        write(cached / "snapshots" / "abc")
+        (cached / "refs").mkdir()
+        (cached / "refs" / "main").write_text("abc")
+    served = check_model("org/tiny", config_of(target))
+    assert served == tmp_path / "hub" / "models--org--tiny" / "snapshots" / "abc"
+    with pytest.raises(RefusedError, match="hidden"):
+        notes(config_of("org/tiny", method="eagle3", model="org/head"), served)
 
 
 def test_without_the_targets_files_nothing_is_passed(tmp_path: Path) -> None:

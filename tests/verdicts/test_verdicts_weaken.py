@@ -1,6 +1,6 @@
 import pytest
 
-from draftworth.findings import Code, find
+from draftworth.findings import Code, Finding, find
 from draftworth.verdicts.base import CategoryComparison, Comparison, Interval, Verdict
 from draftworth.verdicts.weaken import weaken
 
@@ -34,6 +34,35 @@ def test_what_was_not_measured_as_claimed_is_inconclusive_and_keeps_its_figures(
     assert found.reason.endswith("Measured speed: TPOT 10 → 8 ms")
     assert found.reason.count(words) == 1
     assert (found.tpot_ratio, found.pairs) == (RATIO, 12)
+
+
+def late(share: float | None, arm: str = "a") -> Finding:
+    return find(Code.CLIENT_SATURATED, "x", arm=arm, accounts_for=share)
+
+
+@pytest.mark.parametrize(
+    ("findings", "stands"),
+    [
+        # The interval ends at 0.9: -log(0.9) = 0.105.
+        ([late(0.10)], True),
+        ([late(0.11)], False),
+        ([late(0.06, "baseline"), late(0.05)], False),
+        ([late(0.05), late(0.06), late(0.04)], True),  # points of one arm: the worst of them
+        ([late(0.01), late(None)], False),
+        ([late(0.01), find(Code.FOREIGN_REQUESTS, "y")], False),
+    ],
+)
+def test_a_hiccup_takes_back_what_it_can_account_for(findings: list[Finding], *, stands: bool) -> None:
+    found = weaken(compared(Verdict.FASTER), findings)
+    assert (found.verdict is Verdict.FASTER) == stands
+
+
+def test_slower_is_taken_back_by_what_can_account_for_it() -> None:
+    slower = compared(Verdict.SLOWER).model_copy(update={"tpot_ratio": Interval(estimate=2.0, low=1.2, high=3.0)})
+    assert weaken(slower, [late(0.15)]) == slower  # log(1.2) = 0.18
+    assert weaken(slower, [late(0.2)]).verdict is Verdict.INCONCLUSIVE
+    unknown = slower.model_copy(update={"tpot_ratio": Interval(estimate=2.0, low=None, high=None)})
+    assert weaken(unknown, [late(0.01)]).verdict is Verdict.INCONCLUSIVE
 
 
 def test_two_reasons_are_both_told() -> None:

@@ -9,7 +9,7 @@ from draftworth.reports.words import judged
 from draftworth.trials.config import BASELINE
 from draftworth.trials.record import ArmComparison, TrialRecord
 from draftworth.verdicts.base import Verdict
-from draftworth.verdicts.weaken import FROM_ANY_ARM, WEAKENS
+from draftworth.verdicts.weaken import FROM_ANY_ARM, WEAKENS, telling
 
 TAKES_BACK = frozenset({*WEAKENS, Code.OUTPUT_DIVERGED, Code.OUTPUT_SUSPECT, Code.OUTPUT_UNCHECKED})
 """Findings that take a faster arm back to pending: something else was measured, or its output is in doubt."""
@@ -29,9 +29,11 @@ def concerning(record: TrialRecord, arm: str) -> list[Finding]:
 def keeps_back(record: TrialRecord, arm: str) -> list[Finding]:
     """Return the findings that keep an arm from being adopted or ruled out."""
     switched_off = rules_of(record).get("output_check") is False
+    found = next((one for one in record.comparisons if one.arm == arm), None)
+    concerned = concerning(record, arm)
     return [
         one
-        for one in concerning(record, arm)
+        for one in (concerned if found is None else telling(found, concerned))
         if (one.code in TAKES_BACK or one.severity == "breach")
         and not (one.code is Code.OUTPUT_UNCHECKED and switched_off)
     ]

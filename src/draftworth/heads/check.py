@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from draftworth.errors import UsageError
-from draftworth.heads.architectures import Release
 from draftworth.heads.base import CheckResult, HeadReport, Method, Status
 from draftworth.heads.checks import CHECKS
 from draftworth.heads.draft import Draft
@@ -11,7 +10,7 @@ from draftworth.heads.files.tensors import UnreadableError
 from draftworth.heads.folder import Model, open_model
 from draftworth.heads.method import layout_of, method_of
 from draftworth.heads.subject import CannotCheckError, Check, Fine, Severity, Subject
-from draftworth.heads.supported import ENGINES, release_of
+from draftworth.heads.supported import ENGINES, dotted, release_of
 
 _AS_FAILED = {Severity.FAIL: Status.FAILED, Severity.WARN: Status.WARNED}
 
@@ -52,7 +51,7 @@ def check_head(
         checkpoint=str(draft_model.path),
         target=str(target_model.path),
         engine=engine,
-        version=_text(release),
+        version=dotted(release),
         method=draft.method,
         method_reason=reason,
         layout=draft.layout,
@@ -105,7 +104,3 @@ def _result(check: Check, subject: Subject) -> CheckResult | None:
 
 def _made(check: Check, status: Status, found: str, expected: str = "", fix: str = "") -> CheckResult:
     return CheckResult(name=check.name, status=status, found=found, expected=expected, fix=fix, source=check.source)
-
-
-def _text(release: Release) -> str:
-    return ".".join(map(str, release))

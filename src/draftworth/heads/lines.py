@@ -1,6 +1,8 @@
 """A report of a head as lines for a terminal."""
 
+from draftworth.heads.architectures import READ, lists_of
 from draftworth.heads.base import CheckResult, HeadReport, Status
+from draftworth.heads.supported import dotted, release_of
 from draftworth.reports.words import plural
 
 
@@ -9,9 +11,11 @@ def lines(report: HeadReport) -> list[str]:
     failed, warned = report.having(Status.FAILED), report.having(Status.WARNED)
     unchecked, passed = report.having(Status.NOT_CHECKED), report.having(Status.PASSED)
     loaded = f", loaded as {report.architecture}" if report.architecture else ""
+    read = lists_of(release_of(report.version)) is not None
+    unread = "" if read else f", which was not read here: {', '.join(map(dotted, READ))} were"
     return [
         f"{report.checkpoint}: {report.method} ({report.method_reason}){loaded}",
-        f"for {report.target}: {report.target_architecture or 'architecture not told'}, vLLM {report.version}",
+        f"for {report.target}: {report.target_architecture or 'architecture not told'}, vLLM {report.version}{unread}",
         "",
         _answer(failed, warned, unchecked),
         *_part("Failed:", failed, wrong=True),

@@ -132,6 +132,11 @@ def mtp_place(model: Model) -> tuple[bool, str | None]:
     return False, None
 
 
+def dotted(release: Release) -> str:
+    """Return a release as it is written: `0.32.0`."""
+    return ".".join(map(str, release))
+
+
 def release_of(version: str | None) -> Release:
     """Return a release as numbers; the one whose lists are known where none is told.
 

@@ -51,10 +51,15 @@ def summary(search: SearchRecord) -> str:
 
 def outcome(one: Tried) -> str:
     """Return what came of a setting that was tried."""
-    told = one.failed or (speeds(one.measured) or "nothing could be compared")
+    told = failure(one) or (speeds(one.measured) or "nothing could be compared")
     expected = f" (predicted {speeds(one.predicted)})" if one.predicted and one.failed is None else ""
     cut = f"; left behind part {one.parts} of {one.of_parts}: it could not beat the best any more" if one.cut else ""
     return f"{told}{expected}{cut}{f' [trial {one.trial}]' if one.trial else ''}"
+
+
+def failure(one: Tried) -> str | None:
+    """Return why a setting could not be measured, its name not told twice; None where it could."""
+    return None if one.failed is None else one.failed.removeprefix(f"{one.name} was ")
 
 
 def speeds(some: "dict[int, LogSpeed] | None") -> str:
@@ -120,9 +125,11 @@ def adopting(record: TrialRecord) -> list[str]:
     service = record.config.get("service")
     if best is None or best.arm == BASELINE or not isinstance(service, dict) or service.get("type") != "systemd":
         return []
-    trial = best.trial or record.id
+    if best.output not in {None, "same"}:
+        alone = "run a trial of it, as one of [[arms]] without [search]"
+        return [f"{best.arm} can be adopted once its output was checked, and it is {best.output} here: {alone}"]
     file = "its drop-in is adopt.conf in the trial's folder"
-    return [f"adopt it: draftworth trial adopt {trial} --arm {best.arm}   ({file})"]
+    return [f"adopt it: draftworth trial adopt {record.id} --arm {best.arm}   ({file})"]
 
 
 def search_markdown(record: TrialRecord) -> str:
@@ -159,7 +166,7 @@ def rows_of(search: SearchRecord) -> Sequence[tuple[str, tuple[str, ...]]]:
     found = []
     for one in search.tried:
         cells = [_speed(one.measured.get(load)) for load in search.loads]
-        told = one.failed or ("" if one.measured else "nothing could be compared")
+        told = failure(one) or ("" if one.measured else "nothing could be compared")
         cut = f"left behind part {one.parts} of {one.of_parts}: it could not beat the best any more" if one.cut else ""
         expected = f"predicted {speeds(one.predicted)}" if one.predicted and one.failed is None else ""
         before = f"of trial {one.trial}" if one.trial else ""

@@ -48,6 +48,9 @@ class Candidate(Frozen):
     """Seconds until its server answers."""
     predicted: dict[int, LogSpeed] | None = None
     """By load, what is expected before it was started; None where nothing can be."""
+    bounds: dict[int, LogSpeed] | None = None
+    """By load, of what cannot be predicted: nothing and everything accepted are the ends of its 95 % interval
+    (`search.bounds`); None where that is not known either."""
     free: bool = False
     """Whether nothing has to be started for it: it is measured before all others."""
 
@@ -71,6 +74,8 @@ class Observation(Frozen):
 
     candidate: str
     """Its name."""
+    baseline: str | None = None
+    """The start of the baseline that it is over: the trial's, where it is an earlier one's."""
     measured: dict[int, LogSpeed]
     """By load. The standard error holds everything that another start of this arm, or other prompts, would change."""
 

@@ -11,8 +11,9 @@ cause in common. With s(c, l) the standard error that the prediction of candidat
           + own²                                             c = c' and l = l'
 
 R falls from 1 by a factor of `across` for each doubling of the load. Observations are the truth, plus the error of the
-baseline's own start, which all of them share, plus each one's own. Conditioning is exact (Rasmussen and Williams 2006,
-"Gaussian Processes for Machine Learning", equations 2.22 to 2.24).
+baseline's own start, which all over that start share (where a search was gone on with, each trial had one of its own),
+plus each one's own. Conditioning is exact (Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning",
+equations 2.22 to 2.24).
 """
 
 import math
@@ -51,7 +52,7 @@ class Sizes:
         own: sd of what is left, for each candidate and load by itself: 0.05 to 0.06 with the start in it.
         across: correlation of two loads, one twice the other. The cells show 0 to 0.2, but their modes were fitted
             at each load by itself; a mode that is carried over errs at all of them.
-        wide: stated standard error where nothing is predicted; its mean is 0. Measured speed-ups go from 0.3 to 3.5.
+        wide: stated standard error where nothing is known; its mean is 0. Measured speed-ups go from 0.3 to 3.5.
     """
 
     scale: float = 0.6
@@ -90,8 +91,8 @@ class Belief:
             loads: those that count; what was measured at others is not used.
             observations: of these candidates; several of one are several starts.
             sizes: of the errors of predictions.
-            baseline_sd: of the log speed of one start of the baseline, which all observations are over; taken as one
-                and the same at all loads.
+            baseline_sd: of the log speed of one start of the baseline, which observations are over; taken as one and
+                the same at all loads.
 
         Raises:
             ValueError: two candidates have one name or one is called `baseline`, an observation is of none, or a load
@@ -105,12 +106,15 @@ class Belief:
             raise ValueError(f"a search needs loads of at least 1, not {list(loads)}")
         self._at = {name: number for number, name in enumerate(self.names)}
         mean, cov = prior(candidates, self.loads, sizes or Sizes())
-        # The last entry is the error of the baseline's start.
-        flat = np.append(mean.reshape(-1), 0.0)
+        # Behind the speeds are the errors of the baseline's starts: this trial's (None), then earlier ones'.
+        speeds = mean.size
+        starts = list(dict.fromkeys([None, *(one.baseline for one in observations)]))
+        self._starts = {start: speeds + number for number, start in enumerate(starts)}
+        flat = np.append(mean.reshape(-1), np.zeros(len(starts)))
         whole = np.zeros((len(flat), len(flat)))
-        whole[:-1, :-1], whole[-1, -1] = cov, baseline_sd**2
+        whole[:speeds, :speeds], whole[speeds:, speeds:] = cov, baseline_sd**2 * np.eye(len(starts))
         flat, self._whole = self._given(flat, whole, observations)
-        self.mean, self.cov = flat[:-1].reshape(mean.shape), self._whole[:-1, :-1]
+        self.mean, self.cov = flat[:speeds].reshape(mean.shape), self._whole[:speeds, :speeds]
 
     def of(self, name: str) -> dict[int, LogSpeed]:
         """Return what is believed of one candidate, by load."""
@@ -135,35 +139,38 @@ class Belief:
         Returns:
             [C * L, L] covariances, and [L, L].
         """
-        mine = self.rows(name)
-        towards = self._whole[:, mine] + self._whole[:, -1:]
-        seen = towards[mine] + towards[-1]
-        return towards[:-1], seen + np.eye(len(self.loads)) * (start_sd**2 + _JITTER)
+        mine, start = self.rows(name), self._starts[None]
+        towards = self._whole[:, mine] + self._whole[:, [start]]
+        seen = towards[mine] + towards[start]
+        return towards[: self.mean.size], seen + np.eye(len(self.loads)) * (start_sd**2 + _JITTER)
 
     def _given(self, mean: Floats, cov: Floats, observations: Sequence[Observation]) -> tuple[Floats, Floats]:
-        at, values, noise = [], [], []
+        at, start, values, noise = [], [], [], []
         for one in observations:
             if one.candidate not in self._at:
                 raise ValueError(f"an observation is of {one.candidate!r}, which is no candidate")
             for number, load in enumerate(self.loads):
                 if load in one.measured:
                     at.append(self._at[one.candidate] * len(self.loads) + number)
+                    start.append(self._starts[one.baseline])
                     values.append(one.measured[load].value)
                     noise.append(one.measured[load].sd ** 2)
         if not at:
             return mean, cov
-        seen = np.array(at)
-        towards = cov[seen] + cov[-1]
-        half = np.linalg.cholesky(towards[:, seen] + towards[:, -1:] + np.diag(np.array(noise) + _JITTER))
+        seen, over = np.array(at), np.array(start)
+        towards = cov[seen] + cov[over]
+        half = np.linalg.cholesky(towards[:, seen] + towards[:, over] + np.diag(np.array(noise) + _JITTER))
         gain = np.linalg.solve(half, towards)
-        return mean + gain.T @ np.linalg.solve(half, np.array(values) - mean[seen] - mean[-1]), cov - gain.T @ gain
+        return mean + gain.T @ np.linalg.solve(half, np.array(values) - mean[seen] - mean[over]), cov - gain.T @ gain
 
 
 def prior(candidates: Sequence[Candidate], loads: Sequence[int], sizes: Sizes) -> tuple[Floats, Floats]:
     """Return mean [C, L] and covariance [C * L, C * L] before anything was measured."""
     told = [[_told(one, load, sizes) for load in loads] for one in candidates]
     mean = np.array([[one.value for one in row] for row in told]).reshape(len(candidates), len(loads))
-    stated = sizes.scale * np.array([one.sd for row in told for one in row])
+    # A prediction states more than its error; between nothing and everything accepted nothing is stated.
+    scale = [sizes.scale if one.predicted or not one.bounds else 1.0 for one in candidates for _ in loads]
+    stated = np.array(scale) * np.array([one.sd for row in told for one in row])
     apart = np.log2(np.asarray(loads, dtype=np.float64))
     across = sizes.across ** np.abs(apart[:, None] - apart[None, :])
     group = _alike([one.group for one in candidates])
@@ -178,7 +185,7 @@ def prior(candidates: Sequence[Candidate], loads: Sequence[int], sizes: Sizes) -
 
 
 def _told(one: Candidate, load: int, sizes: Sizes) -> LogSpeed:
-    return (one.predicted or {}).get(load) or LogSpeed(value=0.0, sd=sizes.wide)
+    return (one.predicted or one.bounds or {}).get(load) or LogSpeed(value=0.0, sd=sizes.wide)
 
 
 def _alike(keys: Sequence[object]) -> Floats:

@@ -52,6 +52,8 @@ class BestAt(Frozen):
     """On it, at the level of the search; None for the baseline."""
     trial: str | None = None
     """The earlier trial that it was measured in."""
+    output: str | None = None
+    """What the check of its output came to (`same`, `unchecked`, …); None for the baseline, or at one load."""
     config: dict[str, Any] | None = None
     """Its speculative configuration."""
     flags: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from draftworth.trials import record as records
 from draftworth.trials.config import ArmConfig, SystemdTrial
 from draftworth.trials.driver.drive import REQUEST
 from draftworth.trials.driver.fetched import NAME as FETCHED
-from draftworth.trials.home import all_trials
+from draftworth.trials.home import all_trials, find_trial
 from draftworth.trials.journal import NAME as JOURNAL
 from draftworth.trials.journal import Event, Journal
 from draftworth.trials.plan import arm_command
@@ -157,9 +157,10 @@ def chosen(folder: Path, arm: str | None) -> tuple[TrialRecord, ArmComparison]:
     if found.error is not None or found.finished is None:
         raise RefusedError(f"trial {found.id} could not be measured to its end: {found.error or found.reason}")
     name = arm or found.best
-    one = next((one for one in found.comparisons if one.arm == name), None)
+    compared = (*found.comparisons, *found.earlier)
+    one = next((one for one in compared if one.arm == name), None)
     if one is None:
-        known = ", ".join(one.arm for one in found.comparisons) or "none was compared"
+        known = ", ".join(one.arm for one in compared) or "none was compared"
         if arm is None:
             raise RefusedError(f"trial {found.id} has no verdict on any arm: {found.reason}")
         raise UsageError(f"--arm {arm}: trial {found.id} has no such arm; its arms: {known}")
@@ -189,7 +190,12 @@ def command_for(tried: Tried, found: TrialRecord, arm: str) -> "ExecCommand":
 
     Raises:
         RefusedError: it cannot be made, or is not what was started.
+        UsageError: the earlier trial of a search that started it is gone, or damaged.
     """
+    before = next((one.trial for one in found.search.tried if one.name == arm), None) if found.search else None
+    if before is not None:
+        folder = find_trial(before)
+        return command_for(read_trial(folder), records.read(folder), arm)
     config, engine = tried.config, tried.engine
     asked = next((one for one in config.variants if one.name == arm), None)
     if asked is None:

@@ -100,6 +100,7 @@ class Outcome:
         given_up: arms that only measure and were not measured to their end: no part of any comparison.
         search: what a search has tried, and why; None where there was none.
         earlier: of a search that goes on with earlier ones: setting to that trial's id and its comparison there.
+        unchecked: of those settings, answers whose output is still to be checked.
         answered: by arm, token ids of prompts that its server is known to have answered before the trial, where its
             drafter learns from that.
     """
@@ -119,4 +120,5 @@ class Outcome:
     given_up: set[str] = field(default_factory=set)
     search: SearchRecord | None = None
     earlier: dict[str, tuple[str, "ArmComparison"]] = field(default_factory=dict)
+    unchecked: dict[str, list[RequestRow]] = field(default_factory=dict)
     answered: dict[str, frozenset[tuple[int, ...]]] = field(default_factory=dict)

@@ -37,6 +37,7 @@ from draftworth.trials.remembered import learns
 from draftworth.trials.restore import Restored, Scene, forget, restore
 from draftworth.trials.route import route
 from draftworth.trials.score_step import score
+from draftworth.trials.search_unchecked import check_again
 from draftworth.trials.serving import Server, blame, hold, original, start, stop, stop_original
 from draftworth.trials.steps import Kind, Plan, Step
 
@@ -142,6 +143,7 @@ class Execution:
         if self.searching is not None:
             whole = self.outcome.error is None and self.outcome.crash is None
             self.outcome.search = self.searching.record(whole=whole)
+            self.outcome.earlier = check_again(self.outcome.earlier, self.outcome.unchecked, self.outcome, self.config)
         # Nothing above can skip this: a signal is only remarked on by now.
         if begun:
             if self.outcome.error is not None or self.outcome.crash is not None:

@@ -64,7 +64,14 @@ def _of_arm(arm: "ArmConfig", served: _Served, there: "Callable[[str, ArmConfig]
     elif method == _MTP:
         folder = served.target
     known = method is None or method in {str(one) for one in Method}
-    if folder is None or served.engine != "vllm" or not known or not arm.check:
+    if served.engine != "vllm" or not known or not arm.check:
+        return
+    if folder is None:
+        if isinstance(named, str):
+            yield (
+                f"{arm.name}: its draft was not checked: {named} is not on this machine; fetch it first, or the engine "
+                "does while it starts"
+            )
         return
     if served.target is None:
         yield f"{arm.name}: its draft was not checked: the served model is no folder here; `draftworth head check` can"

@@ -157,15 +157,8 @@ def judge_all(
         only_measures = arm.name not in checked
         if arm.name in outcome.given_up or (only_measures and not blocks):
             continue  # a finding says so
-        found = compare_arm(
-            outcome.blocks,
-            arm,
-            config,
-            variants=count,
-            correction=correction,
-            look=outcome.look,
-            looks=outcome.looks,
-        )
+        look, looks = _looked(outcome, arm)
+        found = compare_arm(outcome.blocks, arm, config, variants=count, correction=correction, look=look, looks=looks)
         check = _check(outcome, arm, baseline, blocks, wanted=wanted, only_measures=only_measures)
         sampled = None
         if wanted and not only_measures and config.workload.temperature > 0:
@@ -208,6 +201,14 @@ def _share(outcome: Outcome, arm: ArmInfo, arms: Sequence[ArmInfo]) -> tuple[flo
         return count, ""
     number = tried.index(arm.name) + 1
     return divisor(number, outcome.search.candidates), f"setting {number} of a search among {outcome.search.candidates}"
+
+
+def _looked(outcome: Outcome, arm: ArmInfo) -> tuple[int, int]:
+    """Return which look at an arm this is, and of how many: a search may leave one behind any part of its requests."""
+    for one in outcome.search.tried if outcome.search is not None else ():
+        if one.name == arm.name and one.cut:
+            return one.parts, one.of_parts
+    return outcome.look, outcome.looks
 
 
 def _counted(blocks: Sequence[Block], arms: Sequence[ArmInfo]) -> list[Block]:

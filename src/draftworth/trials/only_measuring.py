@@ -14,6 +14,7 @@ from draftworth.findings import Code, find
 from draftworth.trials.bugs import told
 from draftworth.trials.probing import loads_of, probe_baseline, seats_in
 from draftworth.trials.profiling import profile_server
+from draftworth.trials.serving import log_of
 from draftworth.trials.steps import Kind
 
 if TYPE_CHECKING:
@@ -147,13 +148,15 @@ def _leave_out(run: "Execution", step: "Step", message: str) -> None:
 
 def _give_up(run: "Execution", step: "Step", error: Exception) -> None:
     """Say what an arm failed of, and end what is left of it."""
+    log = _log_of(run, step)
     run.server = None
     why = told(error, run.folder)
     if isinstance(error, DraftworthError) and time.monotonic() >= run.own_deadline:
         why = f"its time was up: {step.about}"
         run.timed_out.add(step.arm)
     last = error.tail[-1:] if isinstance(error, ServerError) else ()
-    _leave_out(run, step, ": ".join([f"{step.arm} was given up: {why}", *last]))
+    where = f" (log: {log})" if log is not None and log.is_file() else ""
+    _leave_out(run, step, ": ".join([f"{step.arm} was given up: {why}", *last]) + where)
     began = time.monotonic()
     try:
         _end(run, step)
@@ -163,12 +166,21 @@ def _give_up(run: "Execution", step: "Step", error: Exception) -> None:
     run.outcome.waited_s += time.monotonic() - began
 
 
+def _log_of(run: "Execution", step: "Step") -> Path | None:
+    """Return the log of the server that a step is about."""
+    if step.kind is Kind.START:
+        return log_of(run.folder, step)
+    return None if run.server is None else run.folder / run.server.log
+
+
 def _end(run: "Execution", step: "Step") -> None:
     """End this arm's own processes: those of its start, and whatever else has its mark."""
     mark = run.marks.get(step.arm)
     if mark is None:
         return
     running: Running | None = next((one for one in run.started.values() if one.mark == mark), None)
+    if running is not None and run.observed.unit is not None and not run.service.alive(running):
+        return  # the host has answered its end with the original
     now = run.service.refresh(running) if running is not None else None
     data = {} if now is None else {"running": now.model_dump(mode="json")}
     with run.journal.step(f"{step.id}-give-up", **data) as effect:

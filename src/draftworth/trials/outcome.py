@@ -125,6 +125,7 @@ def make_record(
         error=ended,
         error_tail=_tail(error),
         search=search,
+        earlier=tuple(one for _, one in outcome.earlier.values()),
     )
 
 

@@ -1,7 +1,7 @@
 """What a planned trial can see, before anything is measured: for `trial plan`."""
 
 from draftworth.models import Frozen
-from draftworth.trials.config import CommonConfig
+from draftworth.trials.config import CommonConfig, TrialConfig
 from draftworth.verdicts.power import detectable, needed
 
 POWER = 0.8
@@ -18,6 +18,7 @@ class Power(Frozen):
         prompts_needed: prompts that show `difference` with these starts; None where no number does.
         starts_needed: starts of each arm without which no number of prompts does; None where these do.
         reason: why not, in one sentence; empty where it can.
+        search: whether it is about a setting of a search, which starts each once.
     """
 
     difference: float
@@ -27,6 +28,7 @@ class Power(Frozen):
     prompts_needed: int | None
     starts_needed: int | None
     reason: str = ""
+    search: bool = False
 
     @property
     def line(self) -> str:
@@ -37,7 +39,11 @@ class Power(Frozen):
         told = f"Power: with {self.prompts} prompts and {of} it sees {sees} in 80 of 100 trials (usual spread). "
         if self.prompts_needed is not None:
             return f"{told}To see {wanted} takes {self.prompts_needed} prompts."
-        starts = f" (verdict.starts = {self.starts_needed})" if self.starts_needed and self.starts != (1, 1) else ""
+        starts = ""
+        if self.starts_needed and self.search:
+            starts = f" (a trial of the best setting alone: verdict.starts = {self.starts_needed})"
+        elif self.starts_needed and self.starts != (1, 1):
+            starts = f" (verdict.starts = {self.starts_needed})"
         return f"{told}To see {wanted} no number of prompts is enough: {self.reason}{starts}."
 
 
@@ -93,4 +99,5 @@ def power_of(
         prompts_needed=found.prompts,
         starts_needed=found.starts_needed,
         reason=found.reason.rstrip("."),
+        search=isinstance(config, TrialConfig) and config.search is not None,
     )

@@ -228,4 +228,14 @@ def check_model(model: str | None, config: "TrialConfig", *, where: str = "servi
     # `org/name` is a hub's name; anything that starts like a path is meant as one.
     if model.startswith(("/", "./", "../", "~")):
         raise RefusedError(f"{where} {model}: no such folder or file")
-    return None
+    return _in_hub_cache(model)
+
+
+def _in_hub_cache(name: str) -> Path | None:
+    """Return the snapshot that a hub's name leads to on this machine; None where it was not fetched."""
+    from draftworth.heads.folder import open_model  # noqa: PLC0415 - lazy: numpy
+
+    try:
+        return open_model(Path(name), "the model").path
+    except UsageError:
+        return None

@@ -144,6 +144,9 @@ class TrialRecord(Frozen):
     """Why the trial could not be measured, where the verdict is `error`."""
     search: SearchRecord | None = None
     """What a search has tried, why, and the best it found; None where there was none."""
+    earlier: tuple[ArmComparison, ...] = ()
+    """Of a search that was gone on with: what its earlier trials measured. Outputs that were not checked there were
+    checked here."""
     error_tail: tuple[str, ...] = ()
     """The server's own last lines, where it did not start or died."""
 

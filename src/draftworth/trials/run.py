@@ -31,6 +31,7 @@ from draftworth.trials.recover import refuse_unfinished
 from draftworth.trials.restore import Scene
 from draftworth.trials.search_drop_in import write_drop_in
 from draftworth.trials.search_resume import earlier, mark_of
+from draftworth.trials.search_unchecked import unchecked
 from draftworth.trials.steps import Plan
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def _execute(
             before=before,
             mark=mark,
         )
-        execution.outcome.earlier = compared
+        execution.outcome.earlier, execution.outcome.unchecked = compared, unchecked(compared, config)
         return execution.run()
 
 

@@ -55,10 +55,13 @@ def score(run: "Execution", step: "Step") -> None:
 
 
 def _outputs(run: "Execution") -> "dict[str, Sequence[RequestRow]]":
-    """Return the outputs of each arm that is checked; the baseline's are those of its first block."""
+    """Return the outputs of each arm that is checked; the baseline's are those of its first block.
+
+    Those of settings that an earlier trial of a search left unchecked are among them.
+    """
     outputs: dict[str, Sequence[RequestRow]] = {}
     checked = checked_arms(run.arms)
     for block in run.outcome.blocks:
         if block.arm in checked and block.arm not in run.outcome.given_up:
             outputs.setdefault(block.arm, block.check_rows)
-    return outputs
+    return {**outputs, **run.outcome.unchecked}

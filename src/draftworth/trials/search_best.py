@@ -9,6 +9,7 @@ from draftworth.predict.schedule import ranges
 from draftworth.search.base import BASELINE
 from draftworth.search.dialects import DIALECTS
 from draftworth.search.record import BestAt, SearchRecord
+from draftworth.trials.search_unchecked import Earlier
 from draftworth.verdicts.base import CategoryComparison, Comparison, Verdict
 from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from draftworth.trials.remarks import ArmInfo
 
 _TWO = 2
-Earlier = Mapping[str, tuple[str, "ArmComparison"]]
-"""A setting that was measured before to that trial's id and its comparison there."""
 
 
 def with_best(
@@ -120,12 +119,14 @@ def _best(
     trial, name, one = max(faster, key=gain)
     info = infos.get(name)
     config = None if info is None or info.config is None else dict(info.config)
+    check = getattr(one, "output_check", None)
     return BestAt(
         load=load,
         arm=name,
         ratio=one.ratio,
         verdict=one.verdict,
         trial=trial,
+        output=None if check is None else check.status,
         config=config,
         flags=() if config is None else flags_of(engine, config),
     )

@@ -17,13 +17,14 @@ def write_drop_in(record: TrialRecord, folder: Path) -> None:
         folder: its folder.
     """
     search = record.search
-    if search is None or not search.found or search.winner is None or search.winner.trial is not None:
+    winner = None if search is None else search.winner
+    if search is None or not search.found or winner is None:
         return
     from draftworth.services.systemd.adoption import text_of  # noqa: PLC0415 - lazy
     from draftworth.trials.adopted import chosen, command_for, read_trial  # noqa: PLC0415 - lazy
 
     with suppress(DraftworthError, OSError):
-        found, comparison = chosen(folder, search.winner.arm)
+        found, comparison = chosen(folder, winner.arm)
         command = command_for(read_trial(folder), found, comparison.arm)
         path = folder / NAME
         path.touch(mode=0o600)

@@ -48,10 +48,11 @@ def predicted(
     sweep: Sequence["Point"],
     *,
     runner: str | None,
+    target: Path | None = None,
 ) -> tuple[tuple[Candidate, ...], str | None]:
     """Return candidates with what their drafts would do to the baseline's own answers; and why not, where not.
 
-    Drafters that cannot be replayed (heads, draft models) have none.
+    Drafters that cannot be replayed (heads, draft models) have bounds: nothing accepted, and everything.
 
     Args:
         candidates: as they are.
@@ -59,12 +60,27 @@ def predicted(
         folder: the trial's: has its costs, and gets the answers as a trace.
         sweep: the points of the workload.
         runner: vLLM's model runner of the baseline.
+        target: the served model's folder, where it is known.
     """
+    if not (folder / COSTS).exists():
+        return tuple(candidates), "nothing is predicted: the baseline's steps were not probed"
+    some = _bounded(candidates, _loads(rows, sweep), folder, target)
     try:
-        found = _predictions(candidates, rows, folder, sweep, runner)
+        found = _predictions(some, rows, folder, sweep, runner)
     except UsageError as error:
-        return tuple(candidates), str(error)
-    return tuple(one.model_copy(update={"predicted": found.get(one.name)}) for one in candidates), None
+        return some, str(error)
+    return tuple(one.model_copy(update={"predicted": found.get(one.name)}) for one in some), None
+
+
+def _bounded(
+    candidates: Sequence[Candidate], loads: Mapping[int, int], folder: Path, target: Path | None
+) -> tuple[Candidate, ...]:
+    from draftworth.costs.file import load_costs  # noqa: PLC0415 - lazy
+    from draftworth.costs.model import FittedModel  # noqa: PLC0415 - lazy
+    from draftworth.search.bounds import bounds  # noqa: PLC0415 - lazy: numpy
+
+    model = FittedModel(load_costs(folder / COSTS))
+    return tuple(one.model_copy(update={"bounds": bounds(one, model, loads, target)}) for one in candidates)
 
 
 def _predictions(
@@ -83,8 +99,6 @@ def _predictions(
     from draftworth.predict.speedup import predict_one  # noqa: PLC0415 - lazy
     from draftworth.traces.store import open_trace  # noqa: PLC0415 - lazy
 
-    if not (folder / COSTS).exists():
-        raise UsageError("nothing is predicted: the baseline's steps were not probed")
     by_drafter = _replayable(candidates, runner)
     if not by_drafter:
         raise UsageError("nothing is predicted: no setting's drafts can be replayed from the baseline's answers")

@@ -147,7 +147,9 @@ class Searching:
         run.progress.now("predicting every setting from the baseline's own answers")
         found = candidates_in(run.config, runner)
         try:
-            found, self._unpredicted = predicted(found, rows, run.folder, run.sweep, runner=runner)
+            found, self._unpredicted = predicted(
+                found, rows, run.folder, run.sweep, runner=runner, target=run.model_path
+            )
         except Exception as error:  # noqa: BLE001 - a bug in what only orders the search
             self._unpredicted = f"nothing is predicted: {told(error, run.folder)}"
         run.interrupts.check()
@@ -209,7 +211,7 @@ class Searching:
 
     def _observations(self) -> tuple[Observation, ...]:
         return tuple(
-            Observation(candidate=one.name, measured=one.measured)
+            Observation(candidate=one.name, baseline=one.trial, measured=one.measured)
             for one in self.tried
             if one.failed is None and one.measured
         )

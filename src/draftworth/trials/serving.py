@@ -36,6 +36,11 @@ class Server:
     log: str
 
 
+def log_of(folder: Path, step: "Step") -> Path:
+    """Return where the server of a step that starts one writes its log."""
+    return folder / "logs" / f"{step.id}.log"
+
+
 def stop_original(run: "Execution", step: "Step") -> None:
     """Stop the original, as it was found or as it was restored."""
     if not run.guard.alive():
@@ -57,7 +62,7 @@ def stop_original(run: "Execution", step: "Step") -> None:
 
 def start(run: "Execution", step: "Step") -> None:
     """Start an arm's server and wait until it has generated a token."""
-    log = run.folder / "logs" / f"{step.id}.log"
+    log = log_of(run.folder, step)
     mark = run.marks[step.arm] = f"{run.scene.mark}{step.id}"
     command = tuple(word.replace(TRIAL, str(run.folder)) for word in step.command)
     wanted = Start(command=command, env=dict(step.env), mark=mark, log=log, arm=step.arm)
@@ -90,6 +95,7 @@ def _watch(run: "Execution", running: Running, log: Path, command: Sequence[str]
 def _ready(
     run: "Execution", running: Running, follower: LogFollower, watch: LoadWatch | None = None
 ) -> tuple[str, Running]:
+    began = time.monotonic()
     try:
         return wait_ready(
             run.service,
@@ -98,16 +104,20 @@ def _ready(
             url=run.config.url,
             access=run.access,
             model=run.config.service.model,
-            deadline=min(time.monotonic() + run.config.limits.start_timeout_s, run.deadline),
+            deadline=min(began + run.config.limits.start_timeout_s, run.deadline),
             say=run.progress.now,
             hint=run.engine.failure_hint,
             life=watch.words if watch else lambda: "",
         )
     except ServerStartError as error:
-        if time.monotonic() < run.downtime.deadline:
+        limits, now = run.config.limits, time.monotonic()
+        if now >= run.downtime.deadline:
+            limit = f"limits.downtime_s ({limits.downtime_s:g} s)"
+        elif now >= began + limits.start_timeout_s:
+            limit = f"limits.start_timeout_s ({limits.start_timeout_s:g} s)"
+        else:
             raise
-        limit = f"limits.downtime_s ({run.config.limits.downtime_s:g} s) was reached: {error}"
-        raise ServerStartError(limit, error.tail) from None
+        raise ServerStartError(f"{limit} was reached: {error}", error.tail) from None
 
 
 def original(run: "Execution") -> Server:

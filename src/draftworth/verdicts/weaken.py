@@ -1,6 +1,7 @@
 """What takes a verdict back to inconclusive, besides its interval and the output check."""
 
 from collections.abc import Sequence
+from math import log
 from typing import TypeVar
 
 from draftworth.findings import Code, Finding
@@ -27,6 +28,30 @@ FROM_ANY_ARM = frozenset({Code.FOREIGN_REQUESTS})
 _CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER})
 
 
+def telling(comparison: Comparison, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that cannot account for a comparison's ratio, all of their kind together.
+
+    Args:
+        comparison: as measured.
+        findings: those that concern it.
+    """
+    bounded = [one for one in findings if one.accounts_for is not None]
+    kinds = {one.code for one in bounded} - {one.code for one in findings if one.accounts_for is None}
+    left = {code for code in kinds if _beyond(comparison, [one for one in bounded if one.code is code])}
+    return [one for one in findings if one.code not in left]
+
+
+def _beyond(comparison: Comparison, findings: Sequence[Finding]) -> bool:
+    """Whether the whole interval lies further from 1 than what was found in both arms can have moved it."""
+    ratio = comparison.ratio
+    if ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 0:
+        return False
+    arms: dict[str | None, float] = {}
+    for one in findings:
+        arms[one.arm] = max(arms.get(one.arm, 0.0), one.accounts_for or 0.0)
+    return max(log(ratio.low), -log(ratio.high)) > sum(arms.values())
+
+
 def weaken(comparison: C, findings: Sequence[Finding]) -> C:
     """Return the comparison as the findings about its arms leave it; its figures always stay.
 
@@ -35,10 +60,11 @@ def weaken(comparison: C, findings: Sequence[Finding]) -> C:
         findings: those that concern it: of the trial, the baseline and its own variant, and those of `FROM_ANY_ARM`.
 
     Returns:
-        The same with INCONCLUSIVE for FASTER or SLOWER, and why, where a finding of `WEAKENS` is among them.
+        The same with INCONCLUSIVE for FASTER or SLOWER, and why, where a finding of `WEAKENS` is among them that can
+        account for it.
     """
     counts = {**WEAKENS, **(ONLY_SLOWER if comparison.verdict is Verdict.SLOWER else {})}
-    why = list(dict.fromkeys(counts[one.code] for one in findings if one.code in counts))
+    why = list(dict.fromkeys(counts[one.code] for one in telling(comparison, findings) if one.code in counts))
     if not why or comparison.verdict not in _CLAIMS:
         return comparison
     reason = f"{comparison.verdict}, but {' and '.join(why)}. Measured speed: {comparison.reason}"
