@@ -12,7 +12,6 @@ from draftworth.trials.config import TrialConfig
 from draftworth.trials.heads import check_heads
 from draftworth.trials.prepare import check_model
 
-
 _ABSENT = "is not on this machine; fetch it first, or the engine does while it starts"
 
 
