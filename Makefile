@@ -69,6 +69,10 @@ bench: $(VENV)/.made ## every figure in the docs again, into benchmarks/results
 	$(BIN)/python -m benchmarks.replay_counts
 	$(BIN)/python benchmarks/prediction_case.py
 	$(BIN)/python -m benchmarks.prediction
+	$(BIN)/python -m benchmarks.explain
+	$(BIN)/python -m benchmarks.costs_pages
+	$(BIN)/python -m benchmarks.search_replay
+	$(BIN)/python -m benchmarks.search_real
 
 clean: ## remove what make made here (engines and trials are kept)
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,8 @@
 """What the recording proxy adds: the same streams through it and without it, in turns in one run.
 
-    python benchmarks/proxy_overhead.py [--streams 1 16 64] [--rounds 6] [--chunks 200] [--kept] [--json FILE]
+    python -m benchmarks.proxy_overhead [--streams 1 8 32] [--rounds 6] [--chunks 200] [--kept] [--json FILE] [--keep]
+
+`--keep` writes benchmarks/results/proxy_overhead.json and the table of docs/recording.md.
 
 A server of its own (a process) writes events with the time at which it wrote them; CLOCK_MONOTONIC is the same in every
 process of a machine, so a chunk's time on the way is when it was read less when it was written. Streams go directly
@@ -26,10 +28,14 @@ from typing import Any
 
 import numpy as np
 import uvloop
+from benchmarks.pages import write_between
 
 REQUEST = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x" * 2000}], "stream": True}).encode()
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 END = b"0\r\n\r\n"
+ROOT = Path(__file__).parents[1]
+RESULT, PAGE = ROOT / "benchmarks" / "results" / "proxy_overhead.json", ROOT / "docs" / "recording.md"
+MARKS = ("<!-- proxy: by benchmarks/proxy_overhead.py -->", "<!-- end of proxy -->")
 KEPT = 3
 """Requests on a connection that is kept."""
 
@@ -177,15 +183,28 @@ def row(streams: int, direct: dict[str, Any], via: dict[str, Any], gap_ms: float
     return made
 
 
+def table(rows: Sequence[dict[str, Any]], machine: str) -> list[str]:
+    """Return the page's table."""
+    lines = [
+        "| streams | a chunk | time to the first chunk, new connections | processor time a chunk |",
+        "|---|---|---|---|",
+    ]
+    for one in rows:
+        cells = [f"{one[f'{name}_p50_added_ms']:.2f} / {one[f'{name}_p99_added_ms']:.2f}" for name in ("chunk", "ttft")]
+        lines.append(f"| {one['streams']} | {' | '.join(cells)} | {one['cpu_us_a_chunk']:.0f} µs |")
+    return [*lines, "", f"({machine})"]
+
+
 def main() -> None:
     """Measure every load and print a table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=6, help="turns")
     parser.add_argument("--chunks", type=int, default=200, help="chunks of each answer")
     parser.add_argument("--gap-ms", type=float, default=10.0, help="between two chunks of a stream")
     parser.add_argument("--kept", action="store_true", help="keep connections")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", action="store_true", help="write the result and the page")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--proxy", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -209,18 +228,21 @@ def main() -> None:
                     f"  {name:>5} p{share}: direct {one[key + '_direct_ms']:8.3f} ms, proxy "
                     f"{one[key + '_proxy_ms']:8.3f} ms, added {one[key + '_added_ms']:+.3f} ms"
                 )
+    if args.keep:
+        RESULT.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+        write_between(PAGE, MARKS, table(rows, str(head["machine"])))
     if args.json:
         args.json.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 def load(streams: int, args: argparse.Namespace) -> dict[str, Any]:
     """Measure one load with fresh processes."""
-    me = str(Path(__file__))
+    me = ["-m", "benchmarks.proxy_overhead"]
     with tempfile.TemporaryDirectory() as folder:
-        server = start([me, "--serve", str(args.chunks), str(args.gap_ms / 1000)], stdout=subprocess.PIPE)
+        server = start([*me, "--serve", str(args.chunks), str(args.gap_ms / 1000)], stdout=subprocess.PIPE)
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        proxy = start([me, "--proxy", str(port), f"{folder}/t.parquet"], stdout=subprocess.PIPE)
+        proxy = start([*me, "--proxy", str(port), f"{folder}/t.parquet"], stdout=subprocess.PIPE)
         assert proxy.stdout is not None
         try:
             ports = [port, int(proxy.stdout.readline())]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from draftworth import redact
-from draftworth.bench.base import Closed, RequestRow, ScoredOutput, Target
+from draftworth.bench.base import Closed, Open, RequestRow, ScoredOutput, Target
 from draftworth.bench.points import Point
 from draftworth.bench.rows import write_rows
 from draftworth.bench.window import Window
@@ -185,6 +185,32 @@ def test_a_trial_goes_on_where_a_finding_so_far_would_take_the_verdict_back() ->
     for one, cached in zip(warm, (0, 90, 0), strict=True):
         one.cache = (100, cached)
     assert not enough_at_first(warm)
+
+
+@pytest.mark.parametrize(
+    ("load", "factor", "most"),
+    [
+        # A tenth of 101 prompt tokens more, before each of B - 1 others, over 101 tokens of an answer.
+        (4, 2.0, -math.log(1 - 0.3)),
+        (4, 0.5, -math.log(1 - 0.6)),  # of a variant that takes half the time it is twice the share
+        (1, 2.0, 0.0),
+        (16, 2.0, None),
+        (None, 2.0, None),
+    ],
+)
+def test_what_a_colder_cache_can_account_for(load: int | None, factor: float, most: float | None) -> None:
+    base, variant = block("baseline", 1), block("ngram", 2, factor)
+    base.cache, variant.cache = (1000, 100), (1000, 0)
+    for one in (base, variant):
+        told = POINT if load is None else replace(POINT, load=Closed(load))
+        rows = [replace(row, prompt_tokens=101) for row in one.rows]
+        one.windows = [replace(one.windows[0], point=told, rows=rows)]
+    if load is None:
+        base.windows[0].point = replace(POINT, load=Open(2.0))
+    (found,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant])
+    assert found.accounts_for == (None if most is None else pytest.approx(most))
+    (other,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant], "ttft")
+    assert other.accounts_for is None
 
 
 def test_a_setting_that_was_left_early_has_the_cache_of_the_windows_it_has() -> None:

@@ -127,7 +127,11 @@ def decided(
     for arm in (one for one in all_of_them if one.name not in given_up):
         found = compare_arm(blocks, arm, config, variants=len(all_of_them), look=look, looks=looks).comparison
         own = [block for block in blocks if block.arm == arm.name]
-        known = [*baseline_speculates(baseline, arms), *about_arm(arm, own), *warmer(arm, baseline, own)]
+        known = [
+            *baseline_speculates(baseline, arms),
+            *about_arm(arm, own),
+            *warmer(arm, baseline, own, config.verdict.metric),
+        ]
         known += remembered(arm, own, (answered or {}).get(arm.name, frozenset())).values()
         if not enough(weaken(found, _concerning(arm, counted, known))):
             return False
@@ -167,7 +171,7 @@ def judge_all(
             *([] if only_measures else _checked(arm, check)),
             *_differs(arm, sampled),
             *about_arm(arm, blocks),
-            *warmer(arm, baseline, blocks),
+            *warmer(arm, baseline, blocks, config.verdict.metric),
         ]
         met = remembered(arm, blocks, outcome.answered.get(arm.name, frozenset()))
         findings += [*found.findings, *about, *met.values()]

@@ -1,5 +1,6 @@
 """What is remarkable about one arm beside its times: what it drafted, found in a cache, or was set up as. Pure."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,17 +79,45 @@ def cache_share(blocks: Sequence[Block]) -> float | None:
     return sum(row.cached_tokens or 0 for row in rows) / sum(row.prompt_tokens or 0 for row in rows)
 
 
-def warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block]) -> list[Finding]:
+def warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block], metric: str = "tpot") -> list[Finding]:
     """Return the finding that more of the prompts were in the prefix cache in one arm than in the other.
 
     A variant that was left early is compared over the windows that it has too.
+
+    Args:
+        arm: the variant.
+        baseline: the baseline's blocks.
+        blocks: the variant's.
+        metric: what the verdict is about: what the cache can have changed is bounded for TPOT.
     """
     one, other = _shares(baseline, blocks)
     if one is None or other is None or abs(one - other) <= _CACHE_APART:
         return []
     message = f"prompt tokens found in the prefix cache: baseline {one:.0%}, {arm.name} {other:.0%}"
     code = Code.PREFIX_CACHE_WARMER if other > one else Code.PREFIX_CACHE_COLDER
-    return [find(code, message, arm=arm.name)]
+    most = _accounts_for(abs(one - other), baseline, blocks) if metric == "tpot" else None
+    return [find(code, message, arm=arm.name, accounts_for=most)]
+
+
+def _accounts_for(apart: float, baseline: Sequence[Block], blocks: Sequence[Block]) -> float | None:
+    """Return the most that a share of prompt tokens, computed in one arm alone, can have changed TPOT by, as a log.
+
+    A token of a prompt takes no longer than a decode step, and while a request decodes, each of the others in the batch
+    begins about once: (B - 1) x further tokens of a prompt / tokens of an answer, of the baseline's TPOT.
+    """
+    loads = [
+        getattr(window.point.load, "concurrency", None) for block in (*baseline, *blocks) for window in block.windows
+    ]
+    rows = [[row for block in some for row in block.rows if row.timed and row.tpot_ms] for some in (baseline, blocks)]
+    if not loads or None in loads or not all(rows):
+        return None
+    told = [row for some in rows for row in some]
+    prompt, answer = (sum(getattr(row, name) or 0 for row in told) for name in ("prompt_tokens", "tokens"))
+    plain, other = (sum(row.tpot_ms or 0.0 for row in some) / len(some) for some in rows)
+    if not prompt or not answer:
+        return None
+    share = (max(loads) - 1) * apart * prompt / answer * max(1.0, plain / other)
+    return abs(math.log1p(-share)) if share < 1 else None
 
 
 def _shares(baseline: Sequence[Block], blocks: Sequence[Block]) -> tuple[float | None, float | None]:
