@@ -131,8 +131,9 @@ def test_the_driver_killed_around_every_change_to_the_host(
 ) -> None:
     last = all_points(GIVEN[way](UnitCase(private_systemd, tmp_path)))
     assert last > 40, "the sweep sees the driver's changes"
-    # Right before a change the host is as it was right after the one before: these are all its states.
-    points = [(1, "before"), *((at, "after") for at in range(1, last + 1))]
+    # Right before a change the host is as it was right after the one before: these are all its states. Of a drop-in,
+    # whose driver goes the same way, every second one: `make torture` has both sides of all.
+    points = [(1, "before"), *((at, "after") for at in range(1, last + 1, 1 if way == "parallel" else 2))]
     judged(points, *swept(points, killed, GIVEN[way]))
 
 
