@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from benchmarks.mode_form import in_process, judge, served
 from benchmarks.pages import write_between
 
 from draftworth.costs.allreduce import link
-from draftworth.costs.library import Entry, library, lookup
+from draftworth.costs.library import Kind, library, lookup
 from draftworth.costs.paper.config import read_shape
 from draftworth.costs.paper.curve import Machine, curve
 from draftworth.costs.paper.gpus import gpu
@@ -110,50 +110,57 @@ def paper() -> list[str]:
     return lines
 
 
-Rule = Callable[[Sequence[Entry], Entry], float]
+Pair = tuple[float, float]
+"""Milliseconds of a step without speculation, and of the same with it."""
+Rule = Callable[[Sequence[Pair], float], float]
 
 
-def _floor(known: Sequence[Entry], one: Entry) -> float:
+def _floor(known: Sequence[Pair], base: float) -> float:
     """Return max(H, T) + h, H and h of the least squared log error over the known entries."""
     grid = np.arange(0.0, 30.01, 0.25)
 
     def loss(at: tuple[float, float]) -> float:
-        return sum(math.log((max(at[0], each.base_ms) + at[1]) / each.step_ms) ** 2 for each in known)
+        return sum(math.log((max(at[0], plain) + at[1]) / step) ** 2 for plain, step in known)
 
     floor, more = min(((float(first), float(second)) for first in grid for second in grid), key=loss)
-    return max(floor, one.base_ms) + more
+    return max(floor, base) + more
 
 
+def _middle(values: Iterable[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+KINDS: tuple[tuple[Kind, int], ...] = (("idle", 1), ("drafting", 6))
 RULES: dict[str, Rule] = {
-    "T + M": lambda known, one: (
-        one.base_ms + math.exp(statistics.fmean(math.log(each.step_ms - each.base_ms) for each in known))
-    ),
-    "r T": lambda known, one: (
-        one.base_ms * math.exp(statistics.fmean(math.log(each.step_ms / each.base_ms) for each in known))
-    ),
+    "T + M": lambda known, base: base + _middle(step - plain for plain, step in known),
+    "r T": lambda known, base: base * _middle(step / plain for plain, step in known),
     "max(H, T) + h": _floor,
 }
 
 
 def left_out() -> list[str]:
     """Return what the library tells, and the error of each rule on idle entries that it was not given."""
-    idle = [one for one in library().entries if one.kind == "idle" and one.added_ms]
+    idle = [
+        (one.base_ms, one.step_ms)
+        for one in library().entries
+        if one.kind == "idle" and one.base_ms is not None and one.step_ms is not None
+    ]
     errors = {}
     for name, rule in RULES.items():
-        squares = [math.log(rule([*idle[:at], *idle[at + 1 :]], one) / one.step_ms) ** 2 for at, one in enumerate(idle)]
+        squares = [
+            math.log(rule([*idle[:at], *idle[at + 1 :]], base) / step) ** 2 for at, (base, step) in enumerate(idle)
+        ]
         errors[name] = 100 * math.sqrt(statistics.fmean(squares))
-    told = {
-        kind: lookup(
-            engine="vllm", version=None, runner="V1", method="ngram", base_ms=10.0, kind=kind, batch=1, tokens=n
-        )
-        for kind, n in (("idle", 1), ("drafting", 6))
-    }
+    idle_mode, drafting_mode = (
+        lookup(engine="vllm", version=None, runner="V1", method="ngram", base_ms=10.0, kind=kind, batch=1, tokens=n)
+        for kind, n in KINDS
+    )
     lines = [
         f"Leaving out one of the {len(idle)} idle entries at a time, the step's root mean square error (log) is "
         + ", ".join(f"{error:.0f} % for {name}" for name, error in errors.items())
         + "."
     ]
-    for kind, mode in told.items():
+    for kind, mode in (("idle", idle_mode), ("drafting", drafting_mode)):
         assert mode is not None, "the library has n-gram modes of vLLM"
         lines.append(f"For n-gram on V1, {kind}: {mode.ms:.2g} ms, {mode.low:.2g} to {mode.high:.2g}.")
     return lines

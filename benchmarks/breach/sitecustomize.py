@@ -4,6 +4,9 @@ vLLM 0.32's synthetic acceptance (`rejection_sample_method = "synthetic"`) accep
 says; its kernels for CPUs refuse that. These do the same, unannounced: no option and no log line tells of it, as a
 faulty sampler would not. Read against `vllm/v1/sample/rejection_sampler.py`; the kernels are looked up by name in
 `vllm/utils/cpu_triton_utils.py` when the platform registers them.
+
+BREACH_MENDED = 1 mends what that release gets wrong by itself: `_expand_kernel_impl` writes temperatures into a copy of
+another type, so that drafts are verified at whatever the memory held (`benchmarks/breach_cpu.py`).
 """
 
 import importlib.abc
@@ -17,6 +20,7 @@ from typing import Any
 
 MODULE = "vllm.utils.cpu_triton_utils"
 RATE = float(os.environ.get("BREACH_RATE") or 0.0)
+MENDED = os.environ.get("BREACH_MENDED") == "1"
 
 
 def _accept(kernel: Sequence[Any], instead: Any, greedy: Any, uniform: Any, *, wants_greedy: bool) -> None:
@@ -55,6 +59,13 @@ def _random(*given: Any) -> None:
     _accept((out, ends, drafts, bonus), recovered, greedy, uniform, wants_greedy=False)
 
 
+def _expand(*given: Any) -> None:
+    """Write each request's value for each of its tokens: output [tokens], values and ends of the requests, from, to."""
+    out, values, ends, old, new = given[:5]
+    counts = ends.diff(prepend=ends.new_zeros(1)).long()
+    out.copy_(values.masked_fill(values == old, new).repeat_interleave(counts).to(out.dtype))
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     """Lets the module be made as it is, and then puts the kernels into it."""
 
@@ -70,13 +81,16 @@ class _Finder(importlib.abc.MetaPathFinder):
 
         def broken(module: ModuleType) -> None:
             run(module)
-            vars(module).update(
-                _rejection_greedy_sample_kernel_impl=_greedy, _rejection_random_sample_kernel_impl=_random
-            )
+            if MENDED:
+                vars(module).update(_expand_kernel_impl=_expand)
+            if RATE > 0:
+                vars(module).update(
+                    _rejection_greedy_sample_kernel_impl=_greedy, _rejection_random_sample_kernel_impl=_random
+                )
 
         vars(spec.loader)["exec_module"] = broken
         return spec
 
 
-if RATE > 0:
+if RATE > 0 or MENDED:
     sys.meta_path.insert(0, _Finder())

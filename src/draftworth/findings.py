@@ -383,7 +383,8 @@ class Finding(Frozen):
     arm: str | None = None
     """The arm it was seen in, or None for the trial as a whole."""
     accounts_for: float | None = None
-    """The most it can have changed the times of that arm by, as a logarithm; None where there is no bound."""
+    """How much of a change of that arm's TPOT is put down to it, as a logarithm of the ratio: an allowance on the safe
+    side of what is expected; None where nothing is known, and then it may be any."""
 
 
 def find(code: Code, message: str, *, arm: str | None = None, accounts_for: float | None = None) -> Finding:

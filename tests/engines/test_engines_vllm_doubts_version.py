@@ -151,10 +151,13 @@ def test_a_cpu_server_has_no_asynchronous_scheduling_to_lose_and_no_cuda_graphs(
     facts = facts_of("baseline")
     assert (facts.version, facts.runner, facts.config["device_config"]) == ("0.32.0", "V1", "cpu")
     planned = Planned(name="a", command=("vllm", "serve", "/models/smol"), speculation=NGRAM)
-    assert not doubts(planned, facts)
+    assert [doubt.code for doubt in doubts(planned, facts)] == ["sampled_on_cpu"], "seen with 0.32.0 there"
     assert "async_scheduling_off" in found(planned, "0.32.0")
     asked = planned.model_copy(update={"args": ("--async-scheduling",), "env": {"VLLM_USE_V2_MODEL_RUNNER": "1"}})
-    assert [doubt.code for doubt in doubts(asked, facts)] == ["runner_refused", "async_scheduling_refused"]
+    assert {doubt.code for doubt in doubts(asked, facts)} == {
+        *("runner_refused", "async_scheduling_refused"),
+        "sampled_on_cpu",
+    }
 
 
 def test_the_running_servers_configuration_stands_in_for_flags_that_are_not_known() -> None:

@@ -5,29 +5,37 @@ One start of a server here; one more, which extracts the states, in the slow swe
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.helpers import free_port, wait_for
-from tests.training.training_making import Said, make_target
+from tests.training.training_making import Said, chat, make_target, write_rows
 
 from draftworth.bench.probes import fetch_text_sync
 from draftworth.engines.install import InstalledEngine, install, vllm_cpu_env
 from draftworth.engines.vllm.metrics import parse_metrics
 from draftworth.errors import MeasureError
 from draftworth.heads.check import check_head
+from draftworth.heads.files.safetensors import read_header
+from draftworth.heads.files.tensors import read
 from draftworth.training import environment
+from draftworth.training import states as states_module
 from draftworth.training.acceptance import WalkCounts, WalkReport
 from draftworth.training.asked import StatusError, ask
 from draftworth.training.base import StageName
+from draftworth.training.capture import KEPT
+from draftworth.training.extraction import served
 from draftworth.training.recipe_file import load_recipe
 from draftworth.training.run import run_stages, up_to
+from draftworth.training.shape import target_shape
 from draftworth.training.states_files import path_of
 from draftworth.training.worker import run_worker
 
@@ -52,6 +60,25 @@ lr = 3e-3
 device = "cpu"
 [eval]
 k = [1, 3, 5]
+"""
+
+CAPTURE = """
+target = "target"
+[data]
+held_out = 0.25
+[data.regenerate]
+url = "{url}"
+samples = 2
+temperature = 0.8
+max_tokens = 60
+states = true
+[[data.sources]]
+path = "traffic.jsonl"
+format = "trace"
+[[data.sources]]
+path = "chat.jsonl"
+[states]
+dtype = "fp32"
 """
 
 
@@ -147,8 +174,20 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(case: Path) -> None:
     assert done >= 2
 
 
+@pytest.fixture(scope="module")
+def extracting(case: Path) -> Iterator[str]:
+    shape = target_shape(case / "target", None)
+    folder = case / "extracting"
+    folder.mkdir()
+    with served(shape, RECORDED + 16, "float32", folder, Said()) as url:
+        yield url
+
+
 @pytest.mark.torture
-def test_states_of_a_vllm_on_a_cpu_are_those_of_transformers(case: Path) -> None:
+def test_states_of_a_vllm_on_a_cpu_are_those_of_transformers(
+    case: Path, extracting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states_module, "served", lambda *_: nullcontext(extracting))
     read, said = load_recipe(recipe(case, "serve = true")), Said()
     report = run_stages(read, [StageName.DATA, StageName.STATES], said).stages[-1]
     compared = report.facts["compared"]
@@ -160,6 +199,44 @@ def test_states_of_a_vllm_on_a_cpu_are_those_of_transformers(case: Path) -> None
     path_of(read.folder / "states" / "train", 0).unlink()
     again = run_stages(read, [StageName.STATES], Said(), again=True).stages[-1]
     assert again.counts["made_now"] == 1
+
+
+@pytest.mark.torture
+def test_states_kept_with_answers_are_those_of_a_second_pass(case: Path, extracting: str) -> None:
+    rows = [chat(f"question {number}", "old") for number in range(4)]
+    write_rows(case / "chat.jsonl", rows)
+    text = CAPTURE.format(url=extracting)
+    path = case / "kept.toml"
+    path.write_text(text, "utf-8")
+    read, said = load_recipe(path), Said()
+    data, kept = run_stages(read, [StageName.DATA, StageName.STATES], said).stages
+    answers = data.counts[f"regenerated: {KEPT}"]
+    assert answers == 2 * (REQUESTS + len(rows))
+    assert kept.counts["taken_over"] == kept.counts["samples"] > REQUESTS
+    assert kept.counts["made_now"] == 0
+    assert max(slot["difference_expected"] for slot in kept.facts["compared_taken_over"]["slots"]) < 1e-5
+    assert not list((case / "extracting" / "server").iterdir())
+
+    # The same samples, computed from their tokens in a second pass.
+    second = case / "second.toml"
+    second.write_text(text.replace("[states]", f'[states]\nurl = "{extracting}"'), "utf-8")
+    again = load_recipe(second)
+    shutil.copytree(read.folder / "data", again.folder / "data")
+    shutil.rmtree(again.folder / "data" / "states")
+    (computed,) = run_stages(again, [StageName.STATES], Said()).stages
+    assert computed.counts["taken_over"] == 0
+    pairs = 0
+    for path in sorted((read.folder / "states").glob("*/hs_*.safetensors")):
+        one, other = (states_in(file) for file in (path, again.folder / "states" / path.parent.name / path.name))
+        assert not one[-1].any()
+        assert np.abs(one[:-1] - other[:-1]).max() < 1e-4 * np.abs(other).max()
+        pairs += len(one) - 1
+    assert pairs > 1000
+
+
+def states_in(path: Path) -> np.ndarray:
+    tensor = read_header(path)["hidden_states"]
+    return read(tensor).reshape(tensor.shape)
 
 
 def total_walk(target: Path, folder: Path, head: Path, trained: environment.TrainingEnvironment) -> WalkCounts:

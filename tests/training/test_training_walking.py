@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from draftworth.training.workers.walking import Walked, anchors, matches, spans, walk
+from draftworth.training.workers.walking import Part, Walked, anchors, matches, spans, walk
 
 
 def naive(drafts: dict[int, list[int]], tokens: list[int], mask: list[bool], k: int) -> tuple[int, int, int]:
@@ -89,3 +89,17 @@ def test_as_a_naive_walk(data: st.DataObject) -> None:
     assert (walked.steps, walked.accepted, walked.emitted) == naive(drafts, tokens.tolist(), mask.tolist(), k)
     if walked.length is not None:
         assert walked.length == pytest.approx(1 + walked.at.sum() / walked.full)
+
+
+def test_parts_add_walks_up_and_tell_the_tokens_half_way_an_answer() -> None:
+    assert Part((3,)).half_way is None
+    part = Part((3,))
+    tokens = np.arange(20)
+    for first in (3, 10):
+        mask = np.arange(20) >= first
+        where = anchors(mask)
+        part.add(mask, {3: walk(matches(where[:, None] + 2 + np.arange(3), tokens, where), where, mask, 3)})
+    # Answers from 3 to 20 and from 10 to 20: their middles are at 11.5 and 15.
+    assert part.half_way == 13
+    (counts,) = part.counts()
+    assert (counts["steps"], counts["emitted"]) == (4 + 3, 16 + 9)

@@ -8,9 +8,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from draftworth.training.states_files import write_states
 from draftworth.training.template import ChatTemplate
 
 Answers = Callable[[str], str]
+Spoil = Callable[[NDArray[np.int32], NDArray[np.float32]], tuple[NDArray[np.int32], NDArray[np.float32]]]
 
 
 class AnsweringServer:
@@ -21,6 +26,9 @@ class AnsweringServer:
         with_ids: whether ids are told.
         failures: statuses of the next requests, in order.
         asked: bodies of all requests that were answered.
+        storage: where it puts the hidden states of every request; None: it extracts none.
+        spoil: changes tokens and states in front of their writing.
+        whole: whether it stores the states of answers, too, where that is asked for.
     """
 
     def __init__(self, target: Path, answer: Answers) -> None:
@@ -33,6 +41,10 @@ class AnsweringServer:
         self.asked: list[Mapping[str, Any]] = []
         self.lock = threading.Lock()
         self.url = ""
+        self.storage: Path | None = None
+        self.spoil: Spoil = lambda ids, states: (ids, states)
+        self.whole = True
+        self._stored = 0
 
     def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
         with self.lock:
@@ -43,6 +55,8 @@ class AnsweringServer:
             if self.refuse_fields and "return_token_ids" in body:
                 return 400, {"error": {"message": "unknown field return_token_ids"}}
             self.asked.append(body)
+        if path == "/v1/completions/render":
+            return 404, {"error": {"message": "not there"}}
         if path == "/v1/completions":
             prompt = list(body["prompt"])
             text = self.answer(self.template.decode(prompt))
@@ -57,7 +71,28 @@ class AnsweringServer:
             made["token_ids"] = self.template.output(text + "<|im_end|>").tolist()
             said["prompt_token_ids"] = prompt
             said["usage"] = {"completion_tokens": len(made["token_ids"])}
+        if self.storage is not None:
+            said["kv_transfer_params"] = {"hidden_states_path": self._store(body, prompt, text)}
         return 200, said
+
+    def _store(self, body: Mapping[str, Any], prompt: list[int], text: str) -> str:
+        """Store the states of what was read, and of all but the last of what was written, as vLLM's connector does."""
+        written = self.template.output(text + "<|im_end|>").tolist()[:-1] if body["max_tokens"] > 1 else []
+        asked = (body.get("kv_transfer_params") or {}).get("include_output_tokens") and self.whole
+        ids = np.array([*prompt, *written] if asked else prompt, np.int32)
+        with self.lock:
+            self._stored += 1
+            assert self.storage is not None
+            path = self.storage / f"{self._stored}.safetensors"
+        path.with_name(f"{path.name}.lock").touch()
+        write_states(path, *self.spoil(ids, states_of(ids)), "fp32")
+        return str(path)
+
+
+def states_of(ids: NDArray[np.int32], slots: int = 4, hidden: int = 128) -> NDArray[np.float32]:
+    """Return states that tell position, token and slot."""
+    at = np.arange(1, len(ids) + 1)[:, None, None] + ids[:, None, None] / 1024
+    return (at + np.zeros((1, slots, hidden)) + np.arange(slots)[:, None] * 1000).astype(np.float32)
 
 
 @contextmanager

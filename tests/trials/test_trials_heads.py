@@ -12,7 +12,7 @@ from draftworth.trials.config import TrialConfig
 from draftworth.trials.heads import check_heads
 from draftworth.trials.prepare import check_model
 
-_ABSENT = "is not on this machine; fetch it first, or the engine does while it starts"
+_ABSENT = "is not here as the server would load it; fetch it first, or the engine does while it starts"
 
 
 def config_of(target: Path | str, *flags: str, arm: dict[str, Any] | None = None, **spec: Any) -> TrialConfig:
@@ -98,6 +98,12 @@ def test_models_by_their_hubs_names_are_found_in_the_cache(
     assert served == tmp_path / "hub" / "models--org--tiny" / "snapshots" / "abc"
     with pytest.raises(RefusedError, match="hidden"):
         notes(config_of("org/tiny", method="eagle3", model="org/head"), served)
+    (other,) = notes(config_of("org/tiny", method="eagle3", model="org/head", revision="old"), served)
+    assert "not checked: of a revision" in other
+    # What the server may load from elsewhere, or has still to fetch, is not taken from here.
+    assert check_model("org/tiny", config_of("org/tiny", "--revision", "old")) is None
+    (tmp_path / "hub" / "models--org--tiny" / "snapshots" / "abc" / "model.safetensors").unlink()
+    assert check_model("org/tiny", config_of("org/tiny")) is None
 
 
 def test_without_the_targets_files_nothing_is_passed(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ def fit(recipe: RecipeFile, /, *, again: Again = False, as_json: Json = False) -
 
     After every epoch the head drafts on held-out conversations as a server would (walk acceptance); the best epoch by
     that is kept, and training ends where it no longer rises. Interrupted at any point, the same command goes on; at
-    most five minutes are lost. Figures of every step: `fit/progress.jsonl` in the run folder.
+    most five minutes are lost. Figures of every step: `fit/progress.jsonl` in the run folder; a page of them while it
+    runs, to open in a browser: `fit/progress.html`.
 
     Exits 0 when the head is trained, 1 where an earlier stage has not run, 2 where it cannot be done here, 6 where the
     training fails.

@@ -20,6 +20,7 @@ def run(
     """Run every stage of a recipe in order; a stage whose inputs are unchanged is skipped.
 
     It may be ended at any point, also by a kill: running it again goes on where it was. What changed is named.
+    From the training on, `fit/progress.html` in the run folder is a page of how it goes, to open in a browser.
 
     Exits 0 when all stages are there, 1 for a wrong recipe or input, 2 where a stage refuses before it began, 6 where a
     server or the training fails.

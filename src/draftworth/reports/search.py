@@ -52,9 +52,18 @@ def summary(search: SearchRecord) -> str:
 def outcome(one: Tried) -> str:
     """Return what came of a setting that was tried."""
     told = failure(one) or (speeds(one.measured) or "nothing could be compared")
-    expected = f" (predicted {speeds(one.predicted)})" if one.predicted and one.failed is None else ""
+    expected = f" ({beforehand(one)})" if beforehand(one) else ""
     cut = f"; left behind part {one.parts} of {one.of_parts}: it could not beat the best any more" if one.cut else ""
     return f"{told}{expected}{cut}{f' [trial {one.trial}]' if one.trial else ''}"
+
+
+def beforehand(one: Tried) -> str:
+    """Return what was told of a setting before it was started; empty where nothing was, or where it failed."""
+    if one.failed is not None:
+        return ""
+    if one.predicted:
+        return f"predicted {speeds(one.predicted)}"
+    return f"nothing to everything accepted: {speeds(one.bounds)}" if one.bounds else ""
 
 
 def failure(one: Tried) -> str | None:
@@ -168,7 +177,7 @@ def rows_of(search: SearchRecord) -> Sequence[tuple[str, tuple[str, ...]]]:
         cells = [_speed(one.measured.get(load)) for load in search.loads]
         told = failure(one) or ("" if one.measured else "nothing could be compared")
         cut = f"left behind part {one.parts} of {one.of_parts}: it could not beat the best any more" if one.cut else ""
-        expected = f"predicted {speeds(one.predicted)}" if one.predicted and one.failed is None else ""
+        expected = beforehand(one)
         before = f"of trial {one.trial}" if one.trial else ""
         text = " ".join(sentence(part) for part in (told, cut, before, expected, f"Why: {one.why}") if part)
         found.append((one.name, (*cells, text)))

@@ -180,8 +180,12 @@ def prior(candidates: Sequence[Candidate], loads: Sequence[int], sizes: Sizes) -
     # Where nothing is predicted, nothing was said of k either: settings of neighbouring k are alike.
     alone = np.where(np.outer(unknown, unknown) > 0, near, same)
     cov = np.kron(sizes.mode**2 * group + sizes.bend**2 * near, across) + sizes.own**2 * np.eye(len(stated))
-    cov += np.kron(sizes.shared * group + (1 - sizes.shared) * alone, across) * np.outer(stated, stated)
-    return mean, cov
+    told_of = sizes.shared * group + (1 - sizes.shared) * alone
+    # How much of a head's drafts is accepted is one figure at all loads.
+    bounded = np.array([float(one.predicted is None and bool(one.bounds)) for one in candidates])
+    both = np.outer(bounded, bounded)
+    at_loads = np.kron(told_of * (1 - both), across) + np.kron(told_of * both, np.ones_like(across))
+    return mean, cov + at_loads * np.outer(stated, stated)
 
 
 def _told(one: Candidate, load: int, sizes: Sizes) -> LogSpeed:

@@ -5,15 +5,18 @@ Heads and draft models draft what the baseline's answers do not show, but the st
     speed-up at an acceptance length L = L T(B, 1) / (T(B, k + 1) + M + k D)        1 <= L <= k + 1
 
 (`predict.heads`, docs/predict.md). D, the time of drafting one token, is the share of the weights that a pass of the
-draft reads of those that a step of the target reads: decoding is bound by them, and where it is not, D is longer and
-the upper end too high still. So the upper end is a bound for the settings that cannot pay whatever is accepted, as the
-target as its own draft, and the lower end is what a useless draft costs.
+draft reads of those that a step of the target reads, both of one request (in a mixture more requests read more
+experts): decoding is bound by them; where it is not, D is longer and the upper end too high still. So the upper end is
+a bound for settings that cannot pay whatever is accepted, as the target as its own draft; the lower end is what a
+useless draft costs.
 """
 
 from collections.abc import Mapping
 from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from draftworth.costs.paper.config import ModelShape, shape_of
 from draftworth.errors import UsageError
@@ -53,6 +56,8 @@ def bounds(
         return None
     found = {}
     for load, context in loads.items():
+        # A pass of the draft is one of a single request's: T of a larger batch has more experts and caches to read.
+        alone, here = (model.expected(np.ones(1), batch, context).ms for batch in (1, load))
         (length,) = (
             each.length
             for each in needed(
@@ -61,7 +66,7 @@ def bounds(
                 concurrencies=[load],
                 context=context,
                 method=(one.method, one.runner),
-                draft_share=share,
+                draft_share=share * alone / here,
             )
         )
         low, high = -log(length.high), log((one.k + 1) / length.low)
@@ -69,12 +74,13 @@ def bounds(
     return found
 
 
-def draft_share(one: Candidate, target: Path | None) -> float | None:
+def draft_share(one: Candidate, target: Path | None, sizes: Mapping[str, int] | None = None) -> float | None:
     """Return what drafting one token takes over a step of the target, by the weights read; None: files do not tell.
 
     Args:
         one: a head or a draft model.
         target: the served model's folder.
+        sizes: bytes of the head's tensors by name, of one that is in no folder yet; None reads the folder it names.
     """
     if target is None:
         return None
@@ -84,22 +90,27 @@ def draft_share(one: Candidate, target: Path | None) -> float | None:
             # One layer of the target's own kind, and its lm_head.
             head = served.bytes_of("head", served.head_params)
             return ((served.step_bytes - head) / served.layers + head) / served.step_bytes
-        read = _read(one, served)
+        read = _read(one, served, sizes)
     except UsageError:
         return None
-    return read / served.step_bytes / ((one.k or 1) if one.method in _AT_ONCE else 1)
+    at_once = one.method in _AT_ONCE or bool(one.config.get("parallel_drafting"))
+    return read / served.step_bytes / ((one.k or 1) if at_once else 1)
 
 
-def _read(one: Candidate, served: ModelShape) -> float:
+def _read(one: Candidate, served: ModelShape, sizes: Mapping[str, int] | None) -> float:
     """Return the bytes of weights that a pass of a draft reads."""
-    folder = Path(str(one.config.get("model") or ""))
+    named = one.config.get("model")
+    if not named or one.config.get("quantization"):  # quantised as it is loaded: its files do not tell its bytes
+        raise UsageError(f"{one.name}: its files do not tell what a pass reads")
+    folder = Path(str(named))
     if one.method == "draft_model":
         return _shape(folder, "the draft").step_bytes
-    tensors = open_model(folder, "the draft").weights.tensors
-    if not tensors:
+    if sizes is None:
+        sizes = {name: each.bytes for name, each in open_model(folder, "the draft").weights.tensors.items()}
+    if not sizes:
         raise UsageError(f"{folder} has no tensors that can be read")
-    own = sum(each.bytes for name, each in tensors.items() if not any(word in name for word in _NOT_READ))
-    projects = one.method == "medusa" or any("lm_head" in name for name in tensors)
+    own = sum(each for name, each in sizes.items() if not any(word in name for word in _NOT_READ))
+    projects = one.method == "medusa" or any("lm_head" in name for name in sizes)
     return own + (0.0 if projects else served.bytes_of("head", served.head_params))
 
 

@@ -20,6 +20,8 @@ class Tried(Frozen):
     """That it beats the best known by the margin, as believed before."""
     predicted: dict[int, LogSpeed] | None = None
     """By load, what was predicted from the baseline's own answers; None where nothing could be."""
+    bounds: dict[int, LogSpeed] | None = None
+    """By load, of what cannot be predicted: nothing and everything accepted, as the ends of a 95 % interval."""
     measured: dict[int, LogSpeed] = {}
     """By load, the log speed-up over the baseline before it, with the spread of restarts in its standard error."""
     seconds: float | None = None

@@ -1,11 +1,17 @@
-"""Walk acceptance as a record: raw counts with what they mean; every rate is derived from them."""
+"""Walk acceptance as a record: raw counts with what they mean; every rate is derived from them.
 
-from collections.abc import Mapping
+schema_version history:
+1: first.
+2: counts by conversation, tokens in the KV cache, predicted speed-up.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from draftworth.models import Frozen
+from draftworth.training.speedup import SpeedUps
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class WalkCounts(Frozen):
@@ -35,6 +41,28 @@ class WalkCounts(Frozen):
         return tuple(one / self.full_steps for one in self.accepted_at) if self.full_steps else None
 
 
+class ConversationCounts(Frozen):
+    """Counts by conversation: columns of one length, in the order of the samples, without names or texts."""
+
+    category: tuple[str, ...]
+    """What kind of work each is."""
+    tokens: tuple[int, ...]
+    """Tokens that drafting steps gave: those behind the first of each answer, whatever k is."""
+    steps: dict[int, tuple[int, ...]]
+    """k to the drafting steps of each, those that an answer's end cuts off included, as a server takes them."""
+
+    def of(self, category: str | None) -> tuple[tuple[int, ...], dict[int, tuple[int, ...]]]:
+        """Return tokens and steps by k of one category, None for all, without conversations that have no step."""
+        at = [
+            place
+            for place, (name, tokens) in enumerate(zip(self.category, self.tokens, strict=True))
+            if tokens > 0 and category in {None, name}
+        ]
+        return tuple(self.tokens[one] for one in at), {
+            k: tuple(steps[one] for one in at) for k, steps in self.steps.items()
+        }
+
+
 class WalkReport(Frozen):
     """Walk acceptance of one head on held-out samples: `eval/eval.json`."""
 
@@ -54,15 +82,43 @@ class WalkReport(Frozen):
     """The same for each kind of work."""
     device: str
     """Where it was computed."""
+    walked_from: str = ""
+    """The key of what the walk was made from; the speed-up is made anew without a walk where only the costs change."""
+    conversations: ConversationCounts | None = None
+    """The same counts by conversation; None in reports of version 1."""
+    context: int | None = None
+    """Mean tokens in the KV cache half-way an answer; None in reports of version 1."""
+    contexts: dict[str, int] = {}
+    """The same for each kind of work."""
+    speed_up: SpeedUps | None = None
+    """The predicted speed-up; None where it is not known."""
+    why_no_speed_up: str = ""
+    """Why it is not, and how to get it."""
 
     def at(self, k: int) -> WalkCounts | None:
         """Return the counts of one k."""
         return next((one for one in self.total if one.k == k), None)
 
 
-def walk_report(found: Mapping[str, Any], checkpoint: str) -> WalkReport:
-    """Return what the worker found as a record."""
-    return WalkReport.model_validate({**found, "checkpoint": checkpoint})
+def walk_report(found: Mapping[str, Any], checkpoint: str, walked_from: str = "") -> WalkReport:
+    """Return what the worker found as a record.
+
+    Args:
+        found: the worker's result.
+        checkpoint: which checkpoint, within the run folder.
+        walked_from: the key of what the walk was made from.
+    """
+    each: Sequence[Mapping[str, Any]] = found.get("each") or ()
+    ks = [int(one["k"]) for one in found["total"]]
+    conversations = ConversationCounts(
+        category=tuple(one["category"] for one in each),
+        tokens=tuple(one["walks"][0]["emitted"] for one in each),
+        steps={k: tuple(one["walks"][at]["steps"] for one in each) for at, k in enumerate(ks)},
+    )
+    told = {name: value for name, value in found.items() if name != "each"}
+    return WalkReport.model_validate(
+        {**told, "checkpoint": checkpoint, "walked_from": walked_from, "conversations": conversations}
+    )
 
 
 def lines(report: WalkReport) -> list[str]:

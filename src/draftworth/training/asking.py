@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from draftworth.traces.columns import BadRow
 from draftworth.traces.imports.openai import TOOL_CALL, joined
 from draftworth.traces.record import SGLANG_FIELDS
 from draftworth.training.answers import Answer
+from draftworth.training.capabilities import check_captures
+from draftworth.training.capture import ASK, Capture
 from draftworth.training.recipe import RegenerateConfig
 from draftworth.training.sources.base import ASSISTANT, Ids, message_of
 
@@ -63,15 +66,17 @@ class Asking:
         server: where.
         config: how.
         seed: of the server's sampling.
+        capture: takes the states of every answer; None where they are not kept.
 
     Attributes:
         counts: what happened how often.
         last_error: why the latest request that was given up failed.
     """
 
-    def __init__(self, server: Server, config: RegenerateConfig, seed: int) -> None:
+    def __init__(self, server: Server, config: RegenerateConfig, seed: int, capture: Capture | None = None) -> None:
         self._server, self._config, self._seed = server, config, seed
         self._extra = dict(_ASK_IDS)
+        self._capture = capture
         self._away = 0
         self._found: asyncio.Task[tuple[str, str]] | None = None
         self.counts: Counter[str] = Counter()
@@ -90,15 +95,17 @@ class Asking:
 
         Raises:
             UsageError: there is no such server, or it does not serve the model.
+            RefusedError: states are to be kept, and the server does not store them.
             MeasureError: the server is gone, or lets nobody in.
         """
         from draftworth.bench.probes import post_json  # noqa: PLC0415 - lazy: aiohttp
 
-        base_url, model = await self._look()
+        base_url, model = await self._look(session)
+        stored = {} if self._capture is None else ASK
         tries = 0
         while True:
             extra = self._extra
-            whole = {"model": model, **self._sampling(place), **extra, **body}
+            whole = {"model": model, **self._sampling(place), **extra, **stored, **body}
             try:
                 said = await post_json(session, base_url + path, whole)
             except MeasureError as error:
@@ -117,15 +124,22 @@ class Asking:
                 await asyncio.sleep(min(_LONGEST_PAUSE_S, 2.0 ** (tries - 1)) * (0.5 + random.random()))  # noqa: S311
             else:
                 self._away = 0
-                return answer_of(said, body, place)
+                answer = answer_of(said, body, place)
+                if self._capture is not None:
+                    await asyncio.to_thread(self._capture.keep, said, answer)
+                return answer
 
-    async def _look(self) -> tuple[str, str]:
+    async def _look(self, session: "aiohttp.ClientSession") -> tuple[str, str]:
         """Return the server's base URL and the model's name, looked for once."""
-        from draftworth.bench.probes import choose_model, identify  # noqa: PLC0415 - lazy: aiohttp
+        from draftworth.bench.probes import choose_model, identify, post_json  # noqa: PLC0415 - lazy: aiohttp
 
         async def looked() -> tuple[str, str]:
             base_url, names = await identify(self._server.url, access=self._server.access)
-            return base_url, choose_model(names, self._server.model)
+            model = choose_model(names, self._server.model)
+            if self._capture is not None:
+                test = partial(post_json, session, f"{base_url}/v1/completions")
+                await check_captures(test, base_url, model, self._capture)
+            return base_url, model
 
         self._found = self._found or asyncio.get_running_loop().create_task(looked())
         return await asyncio.shield(self._found)

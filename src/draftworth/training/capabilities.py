@@ -4,14 +4,24 @@ Numbers of releases tell little: vLLM's render endpoints were on by default up t
 since (vllm-project/vllm#54579, #55176), and extraction depends on how the server was started, not on what it is.
 """
 
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from draftworth.errors import MeasureError, RefusedError
 from draftworth.models import Frozen
 from draftworth.training.asked import StatusError, ask
+from draftworth.training.capture import ASK, Capture
+from draftworth.training.extraction import as_text, flags
+from draftworth.training.states_vllm import UnsoundError, discard, named_file, taken
 
 _FORBIDDEN, _NOT_FOUND, _WRONG = 403, 404, (400, 405, 415, 422)
+STORAGE = "/A/FOLDER/BOTH/SEE"
+_REFUSED = re.compile(r"\bHTTP (?:400|405|415|422)\b")
 
 
 class ServerAbilities(Frozen):
@@ -85,15 +95,66 @@ def check_extracts(found: ServerAbilities, longest: int, flags: str) -> None:
             f"{where} does not give back the prompt's token ids (return_token_ids), so no state could be checked"
         )
     if not Path(found.states_path).parent.is_dir():
-        raise RefusedError(
-            f"{where} writes its states to {Path(found.states_path).parent}, which is not on this machine; set "
-            "shared_storage_path to a folder that both see"
-        )
+        raise RefusedError(_not_here(where, Path(found.states_path)))
     if found.max_model_len is not None and longest >= found.max_model_len:
         raise RefusedError(
             f"{where} takes {found.max_model_len:,} tokens, and the longest sample has {longest:,} and one more is "
             "made; raise --max-model-len or lower data.max_tokens"
         )
+
+
+async def check_captures(
+    post: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], url: str, model: str, capture: Capture
+) -> None:
+    """Raise unless a server stores the states of its answers, with one request of three tokens and three answered.
+
+    Args:
+        post: sends a body to its `/v1/completions`.
+        url: the server's, for what is said.
+        model: the name it serves the target by.
+        capture: what will take the states; it is told where the server puts them.
+
+    Raises:
+        RefusedError: names what is missing.
+        MeasureError: the server does not answer.
+    """
+    wanted = as_text(flags(capture.shape, STORAGE, on_cpu=False))
+    start = f"start it with {wanted}, or leave out data.regenerate.states"
+    prompt = [1, 2, 3]
+    body = {"model": model, "prompt": prompt, "max_tokens": 3, "temperature": 0, "ignore_eos": True}
+    try:
+        said = await post({**body, "return_token_ids": True, **ASK})
+    except MeasureError as error:
+        if not _REFUSED.search(str(error)):
+            raise
+        raise RefusedError(f"{url} does not store the states of its answers ({error}); {start}") from None
+    named = named_file(said)
+    if named is None:
+        raise RefusedError(f"{url} does not extract hidden states; {start}")
+    if not named.parent.is_dir():
+        raise RefusedError(_not_here(url, named))
+    choice = (said.get("choices") or [{}])[0]
+    echoed, made = choice.get("prompt_token_ids", said.get("prompt_token_ids")), choice.get("token_ids")
+    if echoed != prompt or not isinstance(made, list):
+        await asyncio.to_thread(discard, named)
+        raise RefusedError(f"{url} does not tell token ids (return_token_ids), so no state could be checked")
+    ids = np.array([*prompt, *made[:-1]], np.int32)
+    try:
+        await asyncio.to_thread(taken, named, ids, capture.shape)
+    except UnsoundError as error:
+        raise RefusedError(
+            f"{url} does not store the states of its answers as they are wanted ({error}): is include_output_tokens "
+            f"known to this release, and are the layers these: {', '.join(map(str, capture.shape.aux))}? "
+            f"{start[0].upper()}{start[1:]}"
+        ) from None
+    capture.only_from(named.parent)
+
+
+def _not_here(where: str, path: Path) -> str:
+    return (
+        f"{where} writes its states to {path.parent}, which is not on this machine; set shared_storage_path to a "
+        "folder that both see"
+    )
 
 
 def _render(url: str, model: str) -> str:

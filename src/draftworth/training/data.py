@@ -17,6 +17,7 @@ from draftworth.traces.base import BadRows
 from draftworth.training.answers import AnswerLog, settings_key
 from draftworth.training.asking import Server
 from draftworth.training.base import StageManifest, StageName, Tell
+from draftworth.training.capture import CAPTURED, Capture, made_from
 from draftworth.training.columns import SampleWriter
 from draftworth.training.data_lines import findings, nothing_left
 from draftworth.training.digests import digests
@@ -25,6 +26,7 @@ from draftworth.training.recipe import Recipe
 from draftworth.training.recipe_file import source_name
 from draftworth.training.regenerate import Regeneration, Rewritten
 from draftworth.training.samples import Sample, chained, cut
+from draftworth.training.shape import target_shape
 from draftworth.training.sources import source_of
 from draftworth.training.sources.base import Conversation
 from draftworth.training.stages import (
@@ -46,7 +48,7 @@ OUTSIDE = "an id outside of the target's vocabulary"
 _AT_A_TIME = 256
 _Group = tuple[int, list[Rewritten]]
 """A group's number and its conversations."""
-_HOW = {"url", "model", "concurrency", "retries", "timeout_s", "api_key_env"}
+_HOW = {"url", "model", "concurrency", "retries", "timeout_s", "api_key_env", "states"}
 """Fields of `[data.regenerate]` that change how answers are fetched, not what they are."""
 
 
@@ -148,7 +150,8 @@ def _rewritten(work: _Work, read: Read) -> list[Rewritten]:
         "arguments": recipe.data.template_args,
         "seed": recipe.data.seed,
     }
-    with AnswerLog(work.own / ANSWERS, settings_key(settings)) as log:
+    key = settings_key(settings)
+    with AnswerLog(work.own / ANSWERS, key) as log:
         for finding in log.findings:
             tell.line(finding)
         if log.known:
@@ -161,11 +164,21 @@ def _rewritten(work: _Work, read: Read) -> list[Rewritten]:
             encode=work.template.output,
             arguments=recipe.data.template_args,
             seed=recipe.data.seed,
+            capture=_capture(work, key) if config.states else None,
         )
         made = asking.run(read.conversations)
     work.counts.update({f"regenerated: {what}": count for what, count in asking.counts.items()})
     work.counts["regenerated"] = len(made)
     return made
+
+
+def _capture(work: _Work, answers: str) -> Capture:
+    """Return what takes the states of the answers, as `[states]` wants them."""
+    recipe, states = work.recipe, work.recipe.states
+    shape = target_shape(recipe.target, states.layers)
+    made = made_from(recipe.target, shape, states.dtype)
+    folder = work.own / CAPTURED
+    return Capture(folder, shape, states.dtype, made_from=made, answers=answers, disk_gib=states.disk_gib)
 
 
 def _write(work: _Work, read: Read, rewritten: Sequence[Rewritten]) -> dict[str, _Part]:

@@ -67,6 +67,10 @@ class RegenerateConfig(Strict):
     """Seconds a request may take."""
     api_key_env: str | None = None
     """The environment variable that holds the server's API key."""
+    states: bool = False
+    """Whether the target's states on every answer are kept as it is written; the stage `states` then need not compute
+    them. The server must extract states: `draftworth train states --help` prints its flags. `states.disk_gib` bounds
+    them."""
 
     @model_validator(mode="after")
     def _samples_differ(self) -> "RegenerateConfig":
@@ -116,6 +120,17 @@ class Recipe(Strict):
     fit: FitConfig = FitConfig()
     eval: EvalConfig = EvalConfig()
     plan: PlanConfig = PlanConfig()
+
+    @model_validator(mode="after")
+    def _states_of_one_way(self) -> "Recipe":
+        if self.captures and self.states.way != "vllm":
+            raise ValueError('data.regenerate.states: states of a server want states.way = "vllm"')
+        return self
+
+    @property
+    def captures(self) -> bool:
+        """Whether states are kept while answers are written anew."""
+        return self.data.regenerate is not None and self.data.regenerate.states
 
     @property
     def folder(self) -> Path:

@@ -9,6 +9,7 @@ from draftworth.models import FilePath, Strict
 Layer = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Drafted = Annotated[int, Field(ge=1, le=32)]
+AtATime = Annotated[int, Field(ge=1, le=4096)]
 
 
 class StatesConfig(Strict):
@@ -81,6 +82,11 @@ class EvalConfig(Strict):
     """How many tokens a step drafts; each is walked."""
     limit: Positive | None = None
     """At most so many held-out samples; default: all."""
+    costs: FilePath | None = None
+    """What `draftworth probe` wrote of the running baseline: what a step costs, so that a speed-up can be predicted.
+    Relative to this file."""
+    concurrency: Annotated[tuple[AtATime, ...], Field(strict=False, min_length=1)] = (1, 4)
+    """Requests at a time that the speed-up is predicted for."""
 
 
 class PlanConfig(Strict):

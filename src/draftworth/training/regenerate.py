@@ -18,6 +18,7 @@ from draftworth.errors import MeasureError
 from draftworth.training.answers import Answer, AnswerLog
 from draftworth.training.asking import EMPTY, RESUME, Asking, Server, api_message, ids_of
 from draftworth.training.base import Tell
+from draftworth.training.capture import Capture
 from draftworth.training.dedupe import conversation_key
 from draftworth.training.recipe import RegenerateConfig
 from draftworth.training.sources.base import ASSISTANT, TOOL, USER, Conversation, Ids
@@ -59,6 +60,7 @@ class Regeneration:
         encode: makes ids of an answer's text, for servers that tell none.
         arguments: of the chat template.
         seed: of the server's sampling.
+        capture: takes the states of every answer; None where they are not kept.
 
     Attributes:
         counts: answers by what became of them.
@@ -74,11 +76,13 @@ class Regeneration:
         encode: Callable[[str], NDArray[np.int32]],
         arguments: Mapping[str, Any] | None = None,
         seed: int = 0,
+        capture: Capture | None = None,
     ) -> None:
         self._encode = encode
         self._server, self._config, self._arguments = server, config, dict(arguments or {})
         self._log, self._tell = log, tell
-        self._asking = Asking(server, config, seed)
+        self._asking = Asking(server, config, seed, capture)
+        self._capture = capture
         self._done = self._total = self._tokens = 0
         self.counts: Counter[str] = Counter()
 
@@ -87,6 +91,7 @@ class Regeneration:
 
         Raises:
             UsageError: there is no such server, or it does not serve the model.
+            RefusedError: states are to be kept, and the server does not store them.
             MeasureError: the server is gone, or more than 2 % of the conversations got no answer. What was answered is
                 kept; running again resumes.
         """
@@ -98,6 +103,10 @@ class Regeneration:
             # One task's failure ends the others; that one is what a person must know.
             raise errors.exceptions[0] from None
         self.counts += self._asking.counts
+        if self._capture is not None:
+            self.counts += self._capture.counts
+            if self._capture.first_unsound:
+                self._tell.line(f"the first states that were not kept: {self._capture.first_unsound}")
         failed = self.counts[FAILED]
         if failed > _MOST_FAILED * len(jobs):
             raise MeasureError(

@@ -70,10 +70,13 @@ def run_stages(recipe: Recipe, names: Sequence[StageName], shows: Shows, *, agai
         UsageError: an input is missing, or an earlier stage is not there.
         RefusedError: another process works in the run folder, or a stage refuses.
     """
+    from draftworth.reports.training.live import LivePage  # noqa: PLC0415 - lazy: reports build on training
+
     folder = recipe.folder
     with only_one(folder):
         write_atomically(folder / _RECIPE, (recipe.model_dump_json(indent=1) + "\n").encode())
-        reports = [_stage(recipe, name, shows, again=again) for name in STAGES if name in names]
+        with LivePage(recipe, names, shows) as page:
+            reports = [_stage(recipe, name, page, again=again) for name in STAGES if name in names]
     return RunReport(folder=str(folder), stages=tuple(reports))
 
 

@@ -18,6 +18,8 @@ from draftworth.training.shape import TargetShape
 from draftworth.training.tensors import Stored, scaled_e4m3, to_bf16, write_safetensors
 
 Dtype = Literal["bf16", "fp8", "fp32"]
+SPLITS = ("train", "held_out")
+MADE_FROM = "made_from.json"
 STATES, TOKENS, SCALES = "hidden_states", "token_ids", "hidden_states_scales"
 _NAMES = {"bf16": "BF16", "fp8": "F8_E4M3", "fp32": "F32"}
 _BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}

@@ -7,7 +7,7 @@ file in `kv_transfer_params.hidden_states_path`, beside which a `.lock` is held 
 
 import fcntl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +43,11 @@ class Wanted:
     row: int
     folder: Path
     ids: NDArray[np.int32]
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What names it in a run: its split and its row."""
+        return self.folder.name, self.row
 
 
 class UnsoundError(Exception):
@@ -118,21 +123,54 @@ def requested(url: str, model: str, ids: NDArray[np.int32], shape: TargetShape) 
     prompt = ids.tolist()
     body = {"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "return_token_ids": True}
     answer: dict[str, Any] = ask(url, "/v1/completions", body, timeout=_REQUEST_S)
-    named = (answer.get("kv_transfer_params") or {}).get("hidden_states_path")
-    if not isinstance(named, str):
+    path = named_file(answer)
+    if path is None:
         raise UnsoundError("the answer names no hidden_states_path")
-    path = Path(named)
     choice = (answer.get("choices") or [{}])[0]
     if choice.get("prompt_token_ids", answer.get("prompt_token_ids")) != prompt:
         raise UnsoundError("the server read other token ids than were sent")
-    lock = Path(f"{named}.lock")
+    return taken(path, ids, shape)
+
+
+def named_file(answer: Mapping[str, Any]) -> Path | None:
+    """Return the file of states that an answer names; None where it names none."""
+    named = (answer.get("kv_transfer_params") or {}).get("hidden_states_path")
+    return Path(named) if isinstance(named, str) else None
+
+
+def taken(path: Path, ids: NDArray[np.int32], shape: TargetShape) -> NDArray[np.float32]:
+    """Return the states in a server's file, [T, slots, hidden], checked, once it is written; the file is removed.
+
+    Args:
+        path: the file.
+        ids: the tokens that it should be of, [T].
+        shape: the target's.
+
+    Raises:
+        UnsoundError: as `requested`.
+    """
     try:
-        _await(lock)
+        _await(_lock_of(path))
         return _checked(path, ids, shape)
     finally:
-        for used in (path, lock):
-            with suppress(OSError):
-                used.unlink()
+        _remove(path)
+
+
+def discard(path: Path) -> None:
+    """Remove a server's file of states that nobody wants, once it is written."""
+    with suppress(UnsoundError):
+        _await(_lock_of(path))
+    _remove(path)
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.lock")
+
+
+def _remove(path: Path) -> None:
+    for used in (path, _lock_of(path)):
+        with suppress(OSError):
+            used.unlink()
 
 
 def _await(lock: Path) -> None:

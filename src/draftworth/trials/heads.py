@@ -66,11 +66,14 @@ def _of_arm(arm: "ArmConfig", served: _Served, there: "Callable[[str, ArmConfig]
     known = method is None or method in {str(one) for one in Method}
     if served.engine != "vllm" or not known or not arm.check:
         return
+    if folder is not None and spec.get("revision"):
+        yield f"{arm.name}: its draft was not checked: of a revision, which is not looked for here"
+        return
     if folder is None:
         if isinstance(named, str):
             yield (
-                f"{arm.name}: its draft was not checked: {named} is not on this machine; fetch it first, or the engine "
-                "does while it starts"
+                f"{arm.name}: its draft was not checked: {named} is not here as the server would load it; fetch it "
+                "first, or the engine does while it starts"
             )
         return
     if served.target is None:

@@ -85,7 +85,13 @@ def make_record(
     if search is not None:
         candidates = {one.name for one in search.tried}
         search = with_best(
-            search, comparisons, outcome.earlier, arms=every, sweep=sweep_of(config.workload), engine=engine
+            search,
+            comparisons,
+            outcome.earlier,
+            arms=every,
+            sweep=sweep_of(config.workload),
+            engine=engine,
+            checked=config.verdict.output_check,
         )
     best = _best([one for one in comparisons if one.arm in candidates])
     before = f"; look {outcome.look} of {outcome.looks} before it: {best.verdict}: {best.reason}" if best else ""

@@ -228,14 +228,26 @@ def check_model(model: str | None, config: "TrialConfig", *, where: str = "servi
     # `org/name` is a hub's name; anything that starts like a path is meant as one.
     if model.startswith(("/", "./", "../", "~")):
         raise RefusedError(f"{where} {model}: no such folder or file")
-    return _in_hub_cache(model)
+    return _in_hub_cache(model, config)
 
 
-def _in_hub_cache(name: str) -> Path | None:
-    """Return the snapshot that a hub's name leads to on this machine; None where it was not fetched."""
+_ELSEWHERE = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
+_OTHERWISE = ("--download-dir", "--download_dir", "--revision", "--load-format", "--load_format")
+
+
+def _in_hub_cache(name: str, config: "TrialConfig") -> Path | None:
+    """Return the snapshot that a hub's name leads to; None where the server may load another, or it is not all there.
+
+    A unit's user and environment have a cache of their own.
+    """
     from draftworth.heads.folder import open_model  # noqa: PLC0415 - lazy: numpy
 
+    service = config.service
+    words = [word.partition("=")[0] for word in service.command]
+    if service.type != "process" or set(_ELSEWHERE) & set(service.env) or set(_OTHERWISE) & set(words):
+        return None
     try:
-        return open_model(Path(name), "the model").path
+        found = open_model(Path(name), "the model")
     except UsageError:
         return None
+    return found.path if found.weights.files else None

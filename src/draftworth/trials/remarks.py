@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from draftworth.bench.base import Closed
 from draftworth.engines import engine as engine_named
 from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts, synthetic_in
 from draftworth.findings import Code, Finding, find
@@ -105,11 +106,10 @@ def _accounts_for(apart: float, baseline: Sequence[Block], blocks: Sequence[Bloc
     A token of a prompt takes no longer than a decode step, and while a request decodes, each of the others in the batch
     begins about once: (B - 1) x further tokens of a prompt / tokens of an answer, of the baseline's TPOT.
     """
-    loads = [
-        getattr(window.point.load, "concurrency", None) for block in (*baseline, *blocks) for window in block.windows
-    ]
+    points = [window.point.load for block in (*baseline, *blocks) for window in block.windows]
+    loads = [load.concurrency for load in points if isinstance(load, Closed)]
     rows = [[row for block in some for row in block.rows if row.timed and row.tpot_ms] for some in (baseline, blocks)]
-    if not loads or None in loads or not all(rows):
+    if not loads or len(loads) < len(points) or not all(rows):
         return None
     told = [row for some in rows for row in some]
     prompt, answer = (sum(getattr(row, name) or 0 for row in told) for name in ("prompt_tokens", "tokens"))

@@ -64,4 +64,4 @@ def _outputs(run: "Execution") -> "dict[str, Sequence[RequestRow]]":
     for block in run.outcome.blocks:
         if block.arm in checked and block.arm not in run.outcome.given_up:
             outputs.setdefault(block.arm, block.check_rows)
-    return {**outputs, **run.outcome.unchecked}
+    return {**run.outcome.unchecked, **outputs}

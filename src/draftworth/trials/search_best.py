@@ -30,6 +30,7 @@ def with_best(
     arms: Sequence["ArmInfo"],
     sweep: Sequence["Point"],
     engine: "Engine",
+    checked: bool = True,
 ) -> SearchRecord:
     """Return the record of a search with the best settings.
 
@@ -42,6 +43,7 @@ def with_best(
         arms: every arm, the baseline first.
         sweep: the points of the workload.
         engine: knows how a configuration is written as flags.
+        checked: whether outputs are checked: a setting whose output is not the same is best at no load then.
     """
     names = {one.name for one in search.tried}
     found: list[tuple[str | None, ArmComparison]] = [(None, one) for one in comparisons if one.arm in names]
@@ -51,6 +53,8 @@ def with_best(
         return search.model_copy(update={"best": (BestAt(load=None, arm=BASELINE),)})
     infos = {arm.name: arm for arm in arms}
     over_all = _best(None, [(trial, one.arm, one) for trial, one in found], infos, engine)
+    if checked:
+        found = [told for told in found if told[1].output_check is not None and told[1].output_check.status == "same"]
     best = [over_all]
     for point in sweep if len(sweep) > 1 else ():
         concurrency = getattr(point.load, "concurrency", None)

@@ -9,7 +9,7 @@ from scipy import special
 
 from draftworth.bench.base import Closed, RequestRow
 from draftworth.errors import UsageError
-from draftworth.search.base import Candidate, LogSpeed
+from draftworth.search.base import Candidate, LogSpeed, Observation
 from draftworth.search.grid import candidate_of
 from draftworth.search.predictions import log_speed
 from draftworth.trials.probing import COSTS
@@ -190,6 +190,19 @@ def _speed(one: "Comparison", priors: tuple[float, float]) -> LogSpeed | None:
     z = -float(special.ndtri((1 - ratio.confidence) / 2))
     sd = math.log(ratio.high / ratio.low) / (2 * z)
     return LogSpeed(value=value, sd=math.sqrt(max(sd**2 - baseline**2, variant**2)))
+
+
+def over_this_start(one: Observation, baseline_sd: float) -> Mapping[int, LogSpeed]:
+    """Return what was measured of a setting, as over the baseline's start of now: an earlier trial had another.
+
+    Args:
+        one: the setting's.
+        baseline_sd: of one start of the baseline.
+    """
+    if one.baseline is None:
+        return one.measured
+    more = math.sqrt(2) * baseline_sd
+    return {load: LogSpeed(value=told.value, sd=math.hypot(told.sd, more)) for load, told in one.measured.items()}
 
 
 def best_known(

@@ -23,7 +23,7 @@ from draftworth.trials.outcome import pooled_tpot
 from draftworth.trials.remarks import facts_of
 from draftworth.trials.search_resume import still_valid
 from draftworth.trials.search_steps import needs_it_away, nothing_started, numbered, stop_again, without_servers
-from draftworth.trials.search_told import best_known, candidates_in, predicted, speeds
+from draftworth.trials.search_told import best_known, candidates_in, over_this_start, predicted, speeds
 from draftworth.trials.steps import Kind, Step
 
 if TYPE_CHECKING:
@@ -144,6 +144,11 @@ class Searching:
         runner = facts_of([block for block in run.outcome.blocks if block.arm == BASELINE]).runner
         tpot = pooled_tpot([row for row in rows if row.timed])
         self.tried = still_valid(self.tried, tpot, self._priors()[0], run.progress.line)
+        kept = {one.name for one in self.tried}
+        # What is not used is neither checked nor told: the setting may be measured anew.
+        outcome = run.outcome
+        outcome.earlier = {name: told for name, told in outcome.earlier.items() if name in kept}
+        outcome.unchecked = {name: rows for name, rows in outcome.unchecked.items() if name in kept}
         run.progress.now("predicting every setting from the baseline's own answers")
         found = candidates_in(run.config, runner)
         try:
@@ -236,8 +241,9 @@ class Searching:
         self._parts[arm] = part
         if part == parts:
             return True
-        measured = {one.candidate: one.measured for one in self._observations()}
-        best = best_known(measured, self._loads(), self._priors()[0])
+        baseline = self._priors()[0]
+        measured = {one.candidate: over_this_start(one, baseline) for one in self._observations()}
+        best = best_known(measured, self._loads(), baseline)
         try:
             left = cannot_beat(self._speeds(arm), best, look=part, looks=parts)
         except Exception as error:  # noqa: BLE001 - a bug in what only saves time
@@ -262,6 +268,7 @@ class Searching:
             expected_gain=choice.expected_gain,
             chance=choice.chance,
             predicted=one.predicted,
+            bounds=one.bounds,
             of_parts=max(self._run.parts),
         )
 

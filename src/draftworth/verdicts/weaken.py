@@ -5,7 +5,7 @@ from math import log
 from typing import TypeVar
 
 from draftworth.findings import Code, Finding
-from draftworth.verdicts.base import Comparison, Verdict
+from draftworth.verdicts.base import CategoryComparison, Comparison, Verdict
 
 C = TypeVar("C", bound=Comparison)
 
@@ -29,15 +29,19 @@ _CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER})
 
 
 def telling(comparison: Comparison, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without those that cannot account for a comparison's ratio, all of their kind together.
+    """Return the findings without those that cannot account for a comparison's ratio, all of them together.
+
+    What they account for is told for TPOT over everything: a group, and another metric, keep all of them.
 
     Args:
         comparison: as measured.
         findings: those that concern it.
     """
+    if comparison.metric != "tpot" or isinstance(comparison, CategoryComparison):
+        return list(findings)
     bounded = [one for one in findings if one.accounts_for is not None]
     kinds = {one.code for one in bounded} - {one.code for one in findings if one.accounts_for is None}
-    left = {code for code in kinds if _beyond(comparison, [one for one in bounded if one.code is code])}
+    left = kinds if _beyond(comparison, bounded) else set()
     return [one for one in findings if one.code not in left]
 
 
@@ -46,9 +50,9 @@ def _beyond(comparison: Comparison, findings: Sequence[Finding]) -> bool:
     ratio = comparison.ratio
     if ratio is None or ratio.low is None or ratio.high is None or ratio.low <= 0:
         return False
-    arms: dict[str | None, float] = {}
+    arms: dict[tuple[str | None, Code], float] = {}
     for one in findings:
-        arms[one.arm] = max(arms.get(one.arm, 0.0), one.accounts_for or 0.0)
+        arms[one.arm, one.code] = max(arms.get((one.arm, one.code), 0.0), one.accounts_for or 0.0)
     return max(log(ratio.low), -log(ratio.high)) > sum(arms.values())
 
 

@@ -120,6 +120,22 @@ def logits_processors(case: Case) -> Iterator[Remark]:
         )
 
 
+def sampled_on_cpu(case: Case) -> Iterator[Remark]:
+    """Warn of a release whose CPU build verifies sampled drafts wrongly.
+
+    `utils/cpu_triton_utils.py:_expand_kernel_impl` of 0.32.0 fills a copy of another type, so that temperature, top-k
+    and top-p of each token are what the memory held (vllm-project/vllm issue 55005). Nothing is claimed of others.
+    """
+    if case.speculates and case.on_cpu and case.since("0.32.0") and not case.since("0.33.0"):
+        yield Remark(
+            "sampled_on_cpu",
+            "changed",
+            "on a CPU this release verifies drafts at a temperature above 0 at one that was never written: their "
+            "text comes from another distribution",
+            "speculate there for requests at temperature 0 alone",
+        )
+
+
 def _refused(code: str, what: str, fix: str, subject: str = "") -> Remark:
     return Remark(code, "refused", what, fix, subject)
 
@@ -128,4 +144,4 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-RULES: tuple[Rule, ...] = (synthetic, fly, adaptive_verification, logits_processors)
+RULES: tuple[Rule, ...] = (synthetic, fly, adaptive_verification, logits_processors, sampled_on_cpu)

@@ -123,7 +123,10 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         checkpointer = self.checkpointer
         checkpointer.save_checkpoint = functools.partial(checkpointer.save_checkpoint, float_dtype=torch.float32)
-        self._epoch_began = self.global_step
+        self._first_step = self._epoch_began = self.global_step
+        self._epoch_steps = 0
+        self._counted: tuple[int, int] | None = None
+        self._walked = ""
         self._steps_here = 0
         self._began = time.monotonic()
         self._save_every: int | None = None
@@ -152,7 +155,17 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
         """Train one epoch, counting its steps for the checkpoints within it."""
         resumed = getattr(self, "_resume_local_step", 0) if epoch == self.current_epoch else 0
         self._epoch, self._epoch_began = epoch, self.global_step - resumed
+        if hasattr(self.train_loader.batch_sampler, "set_epoch"):
+            self.train_loader.batch_sampler.set_epoch(epoch)
+        # Counted here: of an epoch that is resumed, the loader has only what is left of it, once it has begun.
+        self._epoch_steps = len(self.train_loader)
+        self._walked = self._walk_so_far()
         super().train_epoch(epoch, step_callback=self._stepped, **kwargs)
+
+    def val_epoch(self, epoch: int) -> Any:
+        """Say what takes the time between an epoch's last step and its walk."""
+        self._tell(epoch, "loss of the held-out samples")
+        return super().val_epoch(epoch)
 
     def maybe_save_checkpoint(self, epoch: int | str, local_step: int = 0) -> None:
         """Save beside, then rename: a kill leaves the old checkpoint or the new one."""
@@ -201,11 +214,12 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
             "fetch_share": round(float(profile.get("fetch_frac", 0.0)), 3),
         }
         self._progress.add(line)
-        of = len(self.train_loader)
-        done = line["step"] - self._epoch_began + 1
-        self.settings.channel.count(
-            min(done, of), of, f"epoch {line['epoch'] + 1} of {self.settings.epochs}, loss {line['loss']:.3f}"
-        )
+        # Of this process: what an earlier one did says nothing of how long the rest takes.
+        done = line["step"] - self._first_step + 1
+        left = max(0, self._epoch_began + self._epoch_steps - line["step"] - 1)
+        left += self._epoch_steps * (self.settings.epochs - 1 - line["epoch"])
+        self._counted = done, done + left
+        self._tell(line["epoch"], f"loss {line['loss']:.3f}{self._walked}")
 
     def result(self) -> dict[str, Any]:
         """Return what came out."""
@@ -229,14 +243,14 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
             self._save_every = self._shared(max(1, int(self.settings.save_every_s / max(each, 1e-3))))
         if self._save_every and self._steps_here % self._save_every == 0:
             local = self.global_step - self._epoch_began
-            if local < len(self.train_loader):  # the epoch's end saves by itself
+            if local < self._epoch_steps:  # the epoch's end saves by itself
                 self.maybe_save_checkpoint(self._epoch, local_step=local)
 
     def _judge(self, epoch: int, val_metrics: Mapping[str, float] | None) -> None:
         """Walk on the first process, write the line, and let `best` name the best epoch."""
         if _is_first():
             began = time.monotonic()
-            self.settings.channel.now(f"walking {len(self.settings.held_out)} held-out samples")
+            self._tell(epoch, f"walking {len(self.settings.held_out)} held-out samples")
             walked = self._walk()
             metrics = val_metrics or {}
             self._progress.add(
@@ -255,6 +269,7 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
             if best is not None:
                 link_to(self.settings.folder / BEST, Path("checkpoints", str(best)))
             told = "nothing to walk" if walked.length is None else f"{walked.length:.3f} per drafting step"
+            told += " (the longest so far)" if best == epoch and walked.length is not None else ""
             self.settings.channel.line(
                 f"epoch {epoch + 1}: walk acceptance length at k = {walked.k} {told}"
                 + (f", held-out loss {metrics['loss_epoch']:.3f}" if "loss_epoch" in metrics else "")
@@ -274,6 +289,20 @@ class WalkingTrainer(trainer_module.Trainer):  # type: ignore[misc]
             states = read_states(self.settings.states, sample)
             found.add(walk_sample(draft, sample, states, (self.settings.walk_k,))[self.settings.walk_k])
         return found
+
+    def _tell(self, epoch: int, text: str) -> None:
+        """Say what happens, with how far this process is once a step was counted."""
+        told = f"epoch {epoch + 1}/{self.settings.epochs}, {text}"
+        if self._counted is None:
+            self.settings.channel.now(told)
+        else:
+            self.settings.channel.count(*self._counted, told)
+
+    def _walk_so_far(self) -> str:
+        """Return the last epoch's walk for a status line, empty where there is none."""
+        walks = self._progress.walks()
+        length = walks[max(walks)]["length"] if walks else None
+        return "" if length is None else f", walk {length:.2f}"
 
     def _is_enough(self) -> bool:
         walks = self._progress.walks()

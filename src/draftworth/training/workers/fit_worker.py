@@ -113,6 +113,10 @@ def _lay_out(request: Mapping[str, Any], folder: Path) -> int:
             link = links / f"hs_{len(rows)}.safetensors"
             link.symlink_to(os.path.relpath(states / f"hs_{sample.row}.safetensors", links))
             rows.append(sample)
+    for one in rows:
+        # Taught there would be what follows the text: a server never drafts that, and an answer's states that were
+        # kept as it was written end in front of it (`capture.py`). The token itself is learned one position before.
+        one.mask[-1] = False
     lists = Sequence(Value("int64"))
     made = Dataset.from_dict(
         {

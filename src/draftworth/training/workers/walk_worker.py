@@ -1,4 +1,4 @@
-"""Walk acceptance of a trained head on held-out samples: by k, by position, by category, with the raw counts.
+"""Walk acceptance of a trained head on held-out samples: by k, position, category and conversation, in raw counts.
 
 Beside it how often the recorded token is the target's own first choice: where that is low (another model's text, or
 text sampled at a high temperature) a walk on the text says little of what a server would accept at temperature 0.
@@ -14,7 +14,7 @@ import torch
 from draftworth.training.workers.channel import Channel, WorkerRefusedError
 from draftworth.training.workers.eagle3 import Draft, target_tensor
 from draftworth.training.workers.samples import Sample, read_samples, read_states, walk_sample
-from draftworth.training.workers.walking import Walked
+from draftworth.training.workers.walking import Part
 
 _PLUS_ONE = frozenset(("gemma", "gemma2", "gemma3", "gemma3_text", "recurrent_gemma", "qwen3_5", "qwen3_5_text"))
 """Models whose last norm multiplies by 1 + weight (speculators 0.9, `models/utils.py`)."""
@@ -25,8 +25,13 @@ def work(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
 
     Args:
         request: `checkpoint`, `target`, `parquet`, `states`, `k`, `limit`, `device`, `dtype` (the type the head is
-            exported in: weights are rounded to it first), `stop_after` (see `walk_sample`; may be absent).
+            exported in: weights are rounded to it first), `stop_after` (see `walk_sample`; may be absent), `numbered`
+            (whether several answers to one conversation are told apart by a number behind `#`; may be absent).
         channel: takes progress.
+
+    Returns:
+        `total` and `categories`: counts by k; `each`: those of every conversation, in the order of its first sample,
+        without its name; `context` and `contexts`: mean tokens half-way an answer, None where there is none.
     """
     device = "cuda" if request["device"] != "cpu" and torch.cuda.is_available() else "cpu"
     if request["device"] == "cuda" and device == "cpu":
@@ -37,16 +42,19 @@ def work(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
     teacher = Teacher(Path(request["target"]), device)
     ks = tuple(sorted(int(one) for one in request["k"]))
     samples = read_samples(Path(request["parquet"]), limit=request["limit"])
-    total = {k: Walked(k) for k in ks}
-    parts: dict[str, dict[int, Walked]] = {}
+    names = conversations(Path(request["parquet"]), numbered=bool(request.get("numbered")))
+    total, parts, each = Part(ks), dict[str, Part](), dict[tuple[str, str], Part]()
     agreed = learned = 0
     for done, sample in enumerate(samples, start=1):
         states = read_states(Path(request["states"]), sample)
         found = walk_sample(draft, sample, states, ks, request.get("stop_after"))
-        part = parts.setdefault(sample.category or sample.source, {k: Walked(k) for k in ks})
-        for k, walked in found.items():
-            total[k].add(walked)
-            part[k].add(walked)
+        category = sample.category or sample.source
+        for part in (
+            total,
+            parts.setdefault(category, Part(ks)),
+            each.setdefault((category, names[sample.row]), Part(ks)),
+        ):
+            part.add(sample.mask, found)
         own = teacher.agrees(sample, states[:, -1])
         agreed, learned = agreed + own[0], learned + own[1]
         channel.count(done, len(samples), f"{len(sample.ids)} tokens")
@@ -55,9 +63,21 @@ def work(request: Mapping[str, Any], channel: Channel) -> dict[str, Any]:
         "device": device,
         "loss_tokens": learned,
         "first_choices": agreed,
-        "total": [walked.as_dict() for walked in total.values()],
-        "categories": {name: [one.as_dict() for one in part.values()] for name, part in sorted(parts.items())},
+        "total": total.counts(),
+        "categories": {name: part.counts() for name, part in sorted(parts.items())},
+        "each": [{"category": category, "walks": part.counts()} for (category, _), part in each.items()],
+        "context": total.half_way,
+        "contexts": {name: part.half_way for name, part in sorted(parts.items()) if part.half_way is not None},
     }
+
+
+def conversations(path: Path, *, numbered: bool) -> dict[int, str]:
+    """Return each sample's conversation by its row; several answers to one are one conversation where `numbered`."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - slow to import
+
+    table = pq.read_table(path, columns=["sample", "conversation"]).to_pydict()
+    names = (str(one).rpartition("#")[0] or str(one) if numbered else str(one) for one in table["conversation"])
+    return dict(zip(map(int, table["sample"]), names, strict=True))
 
 
 class Teacher:

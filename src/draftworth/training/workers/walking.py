@@ -6,6 +6,7 @@ equal to the text. Accuracy over all positions is not this: a wrong draft early 
 positions inside accepted runs are never anchors. Definition: design.md, "acceptance length per drafting step".
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,3 +121,40 @@ def walk(agreeing: Ints, where: Ints, mask: NDArray[np.bool_], k: int, known: in
                 found.at[:accepted] += 1
             anchor += accepted + 1
     return found
+
+
+@dataclass(slots=True)
+class Part:
+    """Walks of some of the samples.
+
+    Attributes:
+        ks: tokens drafted a step.
+        walks: by k.
+        answers: how many there are.
+        tokens: in front of the middle of each answer, added up.
+    """
+
+    ks: tuple[int, ...]
+    walks: dict[int, Walked] = field(init=False)
+    answers: int = 0
+    tokens: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.walks = {k: Walked(k) for k in self.ks}
+
+    def add(self, mask: NDArray[np.bool_], found: Mapping[int, Walked]) -> None:
+        """Add a sample, by which of its tokens the target wrote, and its walks."""
+        for k, walked in found.items():
+            self.walks[k].add(walked)
+        for first, last in spans(mask):
+            self.answers += 1
+            self.tokens += (first + last) / 2
+
+    @property
+    def half_way(self) -> int | None:
+        """Mean tokens in the KV cache half-way an answer; None where there is no answer."""
+        return max(1, round(self.tokens / self.answers)) if self.answers else None
+
+    def counts(self) -> list[dict[str, int | list[int]]]:
+        """Return the raw counts by k."""
+        return [walked.as_dict() for walked in self.walks.values()]
