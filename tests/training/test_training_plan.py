@@ -67,7 +67,7 @@ def test_flops_by_hand() -> None:
     head = HeadShape(hidden=2, intermediate=4, heads=1, kv_heads=1, head_dim=2, aux=3, vocabulary=5, window=8)
     layer, fc, out = 2 * 2 * 3 * 2 + 2 * 2 + 3 * 2 * 4, 12, 10
     attention = 12 * 4 / 2 * 2
-    expected = 2 * 100 * (3 * (6 * (layer + out) + attention) + 6 * fc + 2 * out)
+    expected = 2 * 100 * (3 * (6 * layer + 4 * out + attention) + 6 * fc + 2 * out)
     assert training_flops(100, head, epochs=2, steps=3, context=4) == expected
     longer = training_flops(100, head, epochs=2, steps=3, context=10**6)
     assert longer == expected + 2 * 100 * 3 * (12 * 8 / 2 * 2 - attention)

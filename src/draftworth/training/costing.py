@@ -11,6 +11,8 @@ _FP8_SCALE_BYTES = 4.0
 """A float32 scale a token beside fp8 states (hs_connectors 0.9, layout of `hidden_states_scales`)."""
 _TRAIN = 6
 """FLOPs of a weight and token: 2 forward, 4 backward (Kaplan et al., arXiv 2001.08361, section 2.1)."""
+_FROZEN = 4
+"""FLOPs a parameter and token of a layer that passes gradients on and has none of its own."""
 _FORWARD = 2
 ID_BYTES = 8
 """Of a token id beside its states: int64."""
@@ -83,9 +85,10 @@ def states_flops(tokens: float, active_parameters: float) -> float:
 def training_flops(tokens: float, shape: HeadShape, *, epochs: int, steps: int, context: float) -> float:
     """Return the FLOPs of training.
 
-    epochs x tokens x [steps x (6 x (layer + output) + 12 x min(context, window) / 2 x heads x head_dim)
+    epochs x tokens x [steps x (6 x layer + 4 x output + 12 x min(context, window) / 2 x heads x head_dim)
     + 6 x projection + 2 x output], the last for what the target's own output layer says of each token. The second term
     is attention: 2 products of 2 FLOPs each, three times with the backward pass, over half of the context on average.
+    The output layer is the target's and stays (speculators 0.9, `model.py`): it has no gradient of its own.
 
     Args:
         tokens: of all training samples.
@@ -95,7 +98,7 @@ def training_flops(tokens: float, shape: HeadShape, *, epochs: int, steps: int, 
         context: mean tokens of a sample.
     """
     attention = 12 * min(context, shape.window) / 2 * shape.heads * shape.head_dim
-    step = _TRAIN * (shape.layer_parameters + shape.output_parameters) + attention
+    step = _TRAIN * shape.layer_parameters + _FROZEN * shape.output_parameters + attention
     once = _TRAIN * shape.fc_parameters + _FORWARD * shape.output_parameters
     return epochs * tokens * (steps * step + once)
 
