@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.heads import heads_making as making
 from tests.predict.test_predict_speedup import Stairs
@@ -66,6 +67,31 @@ def test_the_ends_are_nothing_and_everything_accepted(tmp_path: Path) -> None:
     step = (4 + 3) / 2.5 + 3 * SHARES["draft_model"]
     assert found[1].value == pytest.approx((math.log(1 / step) + math.log(4 / step)) / 2)
     assert found[1].sd == pytest.approx(math.log(4) / (2 * 1.96))
+
+
+def test_how_much_is_accepted_is_one_figure_at_all_loads(tmp_path: Path) -> None:
+    target, draft = making.target().write(tmp_path / "target"), making.draft_model().write(tmp_path / "draft")
+    small = one("draft_model", 3, draft)
+    loads = dict.fromkeys((1, 2, 4), 10)
+    told = bounds(small, Stairs(idle=0.0, drafting=0.0), loads, target)
+    assert told is not None
+    belief = Belief([small.model_copy(update={"bounds": told})], list(loads))
+    mean = sum(each.value for each in told.values()) / 3
+    sd = sum(each.sd for each in told.values()) / 3
+    weights = np.full(3, 1 / 3)
+    # The mean over the loads spans what it spans at each: nothing to everything accepted.
+    assert weights @ belief.mean[0] == pytest.approx(mean)
+    assert math.sqrt(weights @ belief.cov @ weights) == pytest.approx(sd, rel=0.05)
+
+
+def test_a_draft_in_one_pass_and_one_whose_files_do_not_tell(tmp_path: Path) -> None:
+    target, draft = making.target().write(tmp_path / "target"), making.eagle3().write(tmp_path / "draft")
+    told = {"method": "eagle3", "model": str(draft), "num_speculative_tokens": 4}
+    assert draft_share(candidate_of("a", {**told, "parallel_drafting": True}), target) == pytest.approx(
+        EAGLE3 / TARGET / 4
+    )
+    assert draft_share(candidate_of("a", {**told, "quantization": "fp8"}), target) is None
+    assert draft_share(one("draft_model", 3), target) is None, "no model is named"
 
 
 @pytest.mark.parametrize("config", [{"method": "ngram", "num_speculative_tokens": 3}, {"method": "suffix"}])

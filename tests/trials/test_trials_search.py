@@ -364,6 +364,7 @@ def test_figures_of_another_service_are_not_used(case: Case) -> None:
     shown = find(case)
     assert "measured is not used: its baseline took" in shown.err
     assert {one["trial"] for one in shown.json["search"]["tried"]} == {None}
+    assert shown.json["earlier"] == [], "nor is it there to be adopted"
 
 
 def test_a_trial_is_not_run_by_mistake_as_a_search(case: Case) -> None:

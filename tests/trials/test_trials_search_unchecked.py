@@ -1,18 +1,25 @@
 """What an interrupted search left unchecked: scored by the one that goes on with it, and judged as if it had been."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from draftworth.bench.base import RequestRow, ScoredOutput
 from draftworth.bench.rows import write_rows
 from draftworth.findings import Code, find
-from draftworth.trials.base import Outcome, Scores
+from draftworth.trials.base import Block, Outcome, Scores
 from draftworth.trials.config import TrialConfig
 from draftworth.trials.record import ArmComparison, TrialRecord, write
+from draftworth.trials.remarks import ArmInfo
+from draftworth.trials.score_step import _outputs
 from draftworth.trials.search_unchecked import check_again, unchecked
 from draftworth.verdicts.base import Interval, OutputCheck, Verdict
+
+if TYPE_CHECKING:
+    from draftworth.trials.execute import Execution
 
 FIRST = "20261201-010203"
 SPEED = "TPOT 2.00 → 1.00 ms (ratio 0.5): the whole interval lies below 1"
@@ -84,6 +91,14 @@ def test_what_was_checked_or_cannot_be_or_is_gone_is_left(first: Path) -> None:
     assert unchecked({"draft-3": (FIRST, LEFT)}, config()) == {}
     assert unchecked({"draft-3": ("20200101-000000", LEFT)}, config()) == {}
     assert check_again({"draft-3": (FIRST, LEFT)}, {}, Outcome(), config()) == {"draft-3": (FIRST, LEFT)}
+
+
+def test_what_is_measured_anew_is_checked_by_its_new_answers() -> None:
+    new = Block("draft-3", 2, 1, check_rows=[replace(one, text="new") for one in answers("draft-3")])
+    outcome = Outcome(blocks=[new], unchecked={"draft-3": answers("draft-3")})
+    run = SimpleNamespace(outcome=outcome, arms=[ArmInfo("baseline"), ArmInfo("draft-3", speculates=True)])
+    (rows,) = _outputs(cast("Execution", run)).values()
+    assert {one.text for one in rows} == {"new"}
 
 
 def test_with_the_same_output_it_is_what_was_measured(first: Path) -> None:
