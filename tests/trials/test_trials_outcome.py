@@ -211,6 +211,9 @@ def test_what_a_colder_cache_can_account_for(load: int | None, factor: float, mo
     assert found.accounts_for == (None if most is None else pytest.approx(most))
     (other,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant], "ttft")
     assert other.accounts_for is None
+    base.cache, variant.cache = variant.cache, base.cache
+    (warm,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant])
+    assert (warm.code, warm.accounts_for) == (Code.PREFIX_CACHE_WARMER, None)
 
 
 def test_a_setting_that_was_left_early_has_the_cache_of_the_windows_it_has() -> None:
