@@ -18,7 +18,7 @@ from tests.trials.test_trials_endpoints import write
 from tests.trials.test_trials_outcome import block, config_of, record_of
 
 from draftworth.findings import Code, find
-from draftworth.services.base import ProcessId, Running
+from draftworth.services.base import Observed, ProcessId, Running
 from draftworth.trials import only_measuring
 from draftworth.trials.explaining import FAILED, PAGE, explain_and_draw
 from draftworth.trials.judge import arms_of, decided
@@ -81,6 +81,7 @@ def test_giving_an_arm_up_ends_its_own_process_and_no_other() -> None:
         yield {}
 
     run: Any = SimpleNamespace(
+        observed=Observed(running=False),
         marks={"null": null.mark, "other": last.mark, "unborn": "t/x/08-start-unborn"},
         started={one.leader: one for one in (null, last)},
         service=SimpleNamespace(

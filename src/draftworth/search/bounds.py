@@ -100,7 +100,9 @@ def draft_share(one: Candidate, target: Path | None, sizes: Mapping[str, int] | 
 def _read(one: Candidate, served: ModelShape, sizes: Mapping[str, int] | None) -> float:
     """Return the bytes of weights that a pass of a draft reads."""
     named = one.config.get("model")
-    if not named or one.config.get("quantization"):  # quantised as it is loaded: its files do not tell its bytes
+    if (sizes is None and not named) or one.config.get(
+        "quantization"
+    ):  # quantised as it is loaded: its files do not tell its bytes
         raise UsageError(f"{one.name}: its files do not tell what a pass reads")
     folder = Path(str(named))
     if one.method == "draft_model":
