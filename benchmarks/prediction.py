@@ -108,7 +108,9 @@ def runs() -> list[Run]:
         bare = check_trials(judged, probed, before_reload=True)
         with library_without(KINDS[folder.name.partition("-")[0]]) as left:
             elsewhere = check_trials(judged, probed, before_reload=True) if left >= FEWEST else None
-        found.append(Run(folder.name, check_trials(judged, costs), bare, elsewhere))
+        every = costs_of(trials, [read(one) for one in trials], probed, [])[0]
+        idle = tuple(one for one in every.modes if one.kind == "idle")
+        found.append(Run(folder.name, check_trials(judged, costs), bare, elsewhere, idle))
     return found
 
 

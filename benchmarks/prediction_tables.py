@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from draftworth.costs.base import EngineMode
 from draftworth.predict.base import Checked, CheckedCell, Pool, Source
 from draftworth.predict.pools import pool
 
@@ -27,12 +28,14 @@ class Run:
         checked: every arm that is judged, with the engine modes that the run measured.
         library: the arms with a real drafter, with the library's modes instead: before any reload.
         elsewhere: the same without what the library has of this kind of machine; None where too little is left of it.
+        idle: what its null drafts measured, one start each.
     """
 
     name: str
     checked: Checked
     library: Checked
     elsewhere: Checked | None
+    idle: tuple[EngineMode, ...] = ()
 
 
 def table(found: Sequence[Run]) -> list[str]:
@@ -46,6 +49,8 @@ def table(found: Sequence[Run]) -> list[str]:
         *_pooled([(run.name, run.elsewhere) for run in found if run.elsewhere is not None]),
         *("", "**T(B, 1) of the probe over the baseline's TPOT in the trial**, and less p:", ""),
         *_bases(found),
+        *("", "**Null drafts of several starts**, the same steps but for k, and their baselines:", ""),
+        *_idle(found),
         *("", "**Cell by cell**, with the run's own engine modes:", ""),
         *_cells(found),
     ]
@@ -60,6 +65,10 @@ def _pooled(some: Sequence[tuple[str, Checked]]) -> list[str]:
             cells = [cell for checked in runs for cell in checked.cells if cell.source == source]
             if cells and (not begins or len(runs) < len(some)):
                 lines.append(_row(f"**{name}**", pool(cells), f"**{words}**"))
+    every = [cell for _, checked in some for cell in checked.cells]
+    told = [cell for cell in every if cell.source != "remembered"]
+    if len({cell.source for cell in told}) > 1:
+        lines.append(_row("**all**", pool(told), f"**{WORDS['replay']}, and {WORDS['synthetic']}**"))
     return lines
 
 
@@ -90,6 +99,27 @@ def _bases(found: Sequence[Run]) -> list[str]:
                 lines.append(
                     f"| {run.name} | {load} | {base:.2f} | {measured:.2f} | {base / measured - 1:+.1%} | {p:.2f} | "
                     f"{(base + p) / measured - 1:+.1%} |"
+                )
+    return lines
+
+
+def _idle(found: Sequence[Run]) -> list[str]:
+    """Return how far starts of a server that drafts nothing are apart, where there are several of a kind."""
+    lines = _head(
+        "server", "at a time", "baselines, ms", "largest / smallest", "null drafts, ms (k)", "largest / smallest"
+    )
+    kinds: dict[str, list[EngineMode]] = {}
+    for run in found:
+        kinds.setdefault("-".join(run.name.split("-")[:2]), []).extend(run.idle)
+    for kind, modes in kinds.items():
+        for load in sorted({one.batch for one in modes}):
+            some = [one for one in modes if one.batch == load]
+            if len(some) > 1:
+                bases, steps = [one.base_ms for one in some], [one.step_ms for one in some]
+                told = ", ".join(f"{one.step_ms:.1f} ({(one.asked or 1) - 1})" for one in some)
+                lines.append(
+                    f"| {kind} | {load} | {', '.join(f'{one:.1f}' for one in bases)} | {max(bases) / min(bases):.2f} | "
+                    f"{told} | {max(steps) / min(steps):.2f} |"
                 )
     return lines
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from draftworth.costs.base import Costs, EngineMode, StepCost
-from draftworth.costs.graphs import SHARES, in_pieces, mixed_mode, solve
+from draftworth.costs.graphs import WAYS, Mixture, in_pieces, mixed_mode, mixed_of
 from draftworth.costs.model import FittedModel
 
 F, P, R = 1.0, 3.0, 1.5
@@ -14,12 +14,19 @@ IDLE, ALL, SOME = F + P, F + R, F + P + R
 
 
 def test_a_mixed_step_has_what_each_kind_has() -> None:
-    assert mixed_mode(IDLE, ALL, F / ALL) == pytest.approx(SOME)
+    assert mixed_mode(IDLE, ALL, 0.0, F / ALL) == pytest.approx(SOME)
     assert max(IDLE, ALL) <= SOME <= IDLE + ALL
 
 
 def test_what_is_below_nothing_is_not_shared() -> None:
-    assert mixed_mode(-1.0, 2.0) == pytest.approx(1.0)
+    assert mixed_mode(-1.0, 2.0, 0.0) == pytest.approx(1.0)
+
+
+def test_pieces_hide_under_the_work_of_verification_and_no_further() -> None:
+    # P = 3 ms of launches: 1 ms of work hides at most 1 of them, 8 ms at most all 3.
+    assert [mixed_of(IDLE, ALL, F, 1.0, hidden) for hidden in (0.0, 0.5, 1.0)] == pytest.approx([5.5, 5.0, 4.5])
+    assert [mixed_of(IDLE, ALL, F, 8.0, hidden) for hidden in (0.0, 0.5, 1.0)] == pytest.approx([5.5, 4.0, ALL])
+    assert mixed_of(0.5, 2.0, F, 8.0) == pytest.approx(1.5), "nothing is there to hide where pieces cost nothing"
 
 
 def test_other_runners_and_servers_without_graphs_have_two_kinds() -> None:
@@ -30,28 +37,39 @@ def test_other_runners_and_servers_without_graphs_have_two_kinds() -> None:
     assert not in_pieces(("ngram", "V1"), ())
 
 
+def _mixture(uniform: float, mixed: list[tuple[float, float]]) -> Mixture:
+    return Mixture(uniform, np.array([share for share, _ in mixed]), np.array([work for _, work in mixed]))
+
+
+STEPS = st.lists(st.tuples(st.floats(0.05, 0.9), st.floats(0, 12)), min_size=1, max_size=4)
+"""Share and work of the mixed steps of an arm."""
+
+
 @given(
     idle=st.floats(-3, 20),
     drafting=st.floats(-3, 20),
-    uniform=st.floats(0.0, 0.9),
-    mixed=st.floats(0.05, 0.9),
-    free=st.sampled_from((0.0, 0.3, 0.5, 0.9)),
+    uniform=st.floats(0.01, 0.9),
+    mixed=STEPS,
+    way=st.tuples(st.sampled_from((0.0, 0.3, 0.5, 0.9)), st.sampled_from((0.0, 0.5, 1.0))),
 )
 def test_solving_a_mixture_returns_its_kinds(
-    idle: float, drafting: float, uniform: float, mixed: float, free: float
+    idle: float, drafting: float, uniform: float, mixed: list[tuple[float, float]], way: tuple[float, float]
 ) -> None:
-    both = uniform * drafting + mixed * mixed_mode(idle, drafting, free)
-    one, some = solve(both, idle, uniform, mixed, free)
+    each = [mixed_mode(idle, drafting, work, *way) for _, work in mixed]
+    both = uniform * drafting + sum(share * one for (share, _), one in zip(mixed, each, strict=True))
+    one, some = _mixture(uniform, mixed).solve(both, idle, *way)
     assert one == pytest.approx(drafting, abs=1e-6)
-    assert uniform * one + mixed * some == pytest.approx(both, abs=1e-6)
+    assert some == pytest.approx(np.average(each, weights=[share for share, _ in mixed]), abs=1e-6)
 
 
-@given(both=st.floats(-5, 40), idle=st.floats(-3, 20), uniform=st.floats(0.0, 0.9), mixed=st.floats(0.05, 0.9))
-def test_every_solution_explains_what_was_measured(both: float, idle: float, uniform: float, mixed: float) -> None:
-    for free in SHARES:
-        if uniform + mixed * (1 - free) > 1e-3:
-            one, some = solve(both, idle, uniform, mixed, free)
-            assert uniform * one + mixed * some == pytest.approx(both, abs=1e-6)
+@given(both=st.floats(-5, 40), idle=st.floats(-3, 20), uniform=st.floats(0.0, 0.9), mixed=STEPS)
+def test_every_solution_explains_what_was_measured(
+    both: float, idle: float, uniform: float, mixed: list[tuple[float, float]]
+) -> None:
+    whole = sum(share for share, _ in mixed)
+    for free, hidden in WAYS:
+        one, some = _mixture(uniform, mixed).solve(both, idle, free, hidden)
+        assert uniform * one + whole * some == pytest.approx(both, abs=1e-6)
 
 
 def _server(*modes: tuple[str, int, int, float], runner: str = "V1", graphs: tuple[int, ...] = (1, 2, 4, 8)) -> Costs:
@@ -121,3 +139,17 @@ def test_without_pieces_all_drafting_steps_are_alike(kind: dict[str, object]) ->
     runner = str(kind.get("runner", "V1"))
     some = FittedModel(costs).speculating([4, 1, 4, 4], 128, method="ngram", runner=runner, longest=4)
     assert some.ms == pytest.approx(10 + ALL)
+
+
+def test_verification_hides_the_launches_of_a_mixed_step() -> None:
+    # T grows by 2 ms a token: seven tokens have 6 ms of work beyond four, more than the 3.75 ms that pieces add.
+    costs = _server(*ARMS)
+    points = tuple(
+        one.model_copy(update=dict.fromkeys(("ms", "low", "high"), 2.0 + 2 * one.batch)) for one in costs.points
+    )
+    model = FittedModel(costs.model_copy(update={"points": points, "graph_sizes": tuple(range(1, 17))}))
+    some = model.speculating([4, 1, 1, 1], 128, method="ngram", runner="V1", longest=4)
+    work = model.base([4, 1, 1, 1], 128).ms - model.base([1, 1, 1, 1], 128).ms
+    pieces = IDLE - ALL / 2
+    assert work > pieces
+    assert some.ms == pytest.approx(model.base([4, 1, 1, 1], 128).ms + pieces + ALL - pieces / 2)

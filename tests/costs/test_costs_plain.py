@@ -11,7 +11,7 @@ from tests.costs.test_costs_arms import counts, trial
 from tests.costs.test_costs_graphs import ALL, ARMS, IDLE, SOME, F, _server
 
 from draftworth.costs.base import Costs, EngineMode
-from draftworth.costs.graphs import mixed_of, solve_with
+from draftworth.costs.graphs import Mixture, mixed_of
 from draftworth.costs.model import FittedModel
 
 
@@ -33,8 +33,10 @@ def _plain(ms: float, runner: str | None = "V1") -> EngineMode:
 
 @given(idle=st.floats(-3, 20), drafting=st.floats(-3, 20), uniform=st.floats(0, 0.9), mixed=st.floats(0.05, 0.9))
 def test_a_mixture_with_a_known_share_is_solved(idle: float, drafting: float, uniform: float, mixed: float) -> None:
-    both = uniform * drafting + mixed * mixed_of(idle, drafting, F)
-    assert solve_with(both, idle, uniform, mixed, F) == pytest.approx((drafting, mixed_of(idle, drafting, F)), abs=1e-6)
+    each = mixed_of(idle, drafting, F, 2.0)
+    both = uniform * drafting + mixed * each
+    found = Mixture(uniform, np.array([mixed]), np.array([2.0])).solve_with(both, idle, F)
+    assert found == pytest.approx((drafting, each), abs=1e-6)
 
 
 def _with(costs: Costs, *modes: EngineMode) -> Costs:

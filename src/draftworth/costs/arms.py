@@ -16,7 +16,6 @@ its speed is what predictions are judged on.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +24,7 @@ import numpy as np
 from draftworth.costs.arm_rows import Place, places_of
 from draftworth.costs.arm_times import interval, own_step, shared_prompts
 from draftworth.costs.base import Costs, EngineMode, Prefill, StepCost
-from draftworth.costs.graphs import SHARES, in_pieces, solve, solve_with
+from draftworth.costs.graphs import HIDDEN, WAYS, Mixture, in_pieces
 from draftworth.costs.model import FittedModel
 from draftworth.costs.prefill import prefill_share
 from draftworth.engines.base import synthetic_in
@@ -234,12 +233,12 @@ def _drafting(
     ):
         ends = (both - below, both, both + above)
         shared = _shared(modes, place)
-        ways = (
-            [partial(solve_with, shared=one) for one in shared]
-            if shared
-            else [partial(solve, free=one) for one in SHARES]
-        )
-        solved = np.array([[way(one, idle, uniform, drafts - uniform) for way in ways] for one in ends])
+        mixture = Mixture(uniform, *steps.mixed_work(lengths, place.batch, n, place.context))
+        if shared:
+            pairs = list(zip(shared, (0.0, HIDDEN, 1.0), strict=True))
+            solved = np.array([[mixture.solve_with(one, idle, *pair) for pair in pairs] for one in ends])
+        else:
+            solved = np.array([[mixture.solve(one, idle, *way) for way in WAYS] for one in ends])
         every, some = solved[..., 0], solved[..., 1]
         found_modes = {
             "drafting": (float(every[1, 1]), float(every.min()), float(every.max())),

@@ -58,7 +58,15 @@ class Lookup(Protocol):
 
 
 def mode_band(
-    costs: Costs, method: tuple[str, str | None], *, batch: int, longest: int, tokens: Ints, base: Band, lookup: Lookup
+    costs: Costs,
+    method: tuple[str, str | None],
+    *,
+    batch: int,
+    longest: int,
+    tokens: Ints,
+    base: Band,
+    alone: float,
+    lookup: Lookup,
 ) -> ModeBand:
     """Return what the engine mode adds to steps of a batch.
 
@@ -69,6 +77,7 @@ def mode_band(
         longest: tokens of a request that drafts as many as it may: k + 1.
         tokens: tokens of each step, from `batch` (nothing is drafted: `idle`) upwards (`drafting`), ascending.
         base: T of these steps without speculation.
+        alone: T of a step that drafts nothing.
         lookup: the library, asked where nothing was measured.
 
     Raises:
@@ -110,7 +119,10 @@ def mode_band(
         else:
             (idle, _), (drafting, text) = one("idle", part), one("drafting", part)
             shared = plain_mode(costs, method[1], batch)
-            band, text = _mixed(idle, drafting, shared), f"of both other kinds, as CUDA graphs run in pieces ({text})"
+            band, text = (
+                _mixed(idle, drafting, part.ms - alone, shared),
+                f"of both other kinds, as CUDA graphs run in pieces ({text})",
+            )
         why[name] = f"engine mode of {name} steps: {text}"
         whole.ms[where], whole.low[where], whole.high[where] = band.ms, band.low, band.high
         whole.measured[where] = band.measured
@@ -152,13 +164,16 @@ def plain_mode(costs: Costs, runner: str | None, batch: int) -> tuple[float, flo
     return ms, low, high
 
 
-def _mixed(idle: Band, drafting: Band, shared: tuple[float, float, float] | None) -> Band:
+def _mixed(idle: Band, drafting: Band, work: NDArray[np.float64], shared: tuple[float, float, float] | None) -> Band:
+    """Return MX of both kinds; `work` is what verification takes in each of these steps, `shared` F where measured."""
     if shared is not None:
         ms, least, most = shared
-        low, high = mixed_of(idle.low, drafting.low, most), mixed_of(idle.high, drafting.high, least)
-        return Band(mixed_of(idle.ms, drafting.ms, ms), low, high, np.zeros_like(idle.measured))
-    low, high = mixed_mode(idle.low, drafting.low, 1.0), mixed_mode(idle.high, drafting.high, 0.0)
-    return Band(mixed_mode(idle.ms, drafting.ms), low, high, np.zeros_like(idle.measured))
+        low = mixed_of(idle.low, drafting.low, most, work, 1.0)
+        high = mixed_of(idle.high, drafting.high, least, work, 0.0)
+        return Band(mixed_of(idle.ms, drafting.ms, ms, work), low, high, np.zeros_like(idle.measured))
+    low = mixed_mode(idle.low, drafting.low, work, 1.0, 1.0)
+    high = mixed_mode(idle.high, drafting.high, work, 0.0, 0.0)
+    return Band(mixed_mode(idle.ms, drafting.ms, work), low, high, np.zeros_like(idle.measured))
 
 
 def known(costs: Costs, method: tuple[str, str | None], lookup: Lookup) -> bool:

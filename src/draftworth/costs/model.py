@@ -157,6 +157,25 @@ class FittedModel:
             )
         return found
 
+    def mixed_work(
+        self, lengths: NDArray[np.float64], batch: int, longest: int, context: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the steps that are neither idle nor have every request draft as many tokens as it may.
+
+        Args:
+            lengths: share of a request's steps that draft 0, 1, … tokens; adds up to 1.
+            batch: requests in the step.
+            longest: tokens of a request that drafts as many as it may.
+            context: tokens of each request in the KV cache.
+
+        Returns:
+            Shares of all steps [n], and milliseconds each takes beyond one that drafts nothing [n], without a mode.
+        """
+        mixed = self._mixed(lengths, np.flatnonzero(np.asarray(lengths) > 0), batch, context, None)
+        some = (mixed.totals > batch) & (mixed.totals < batch * longest)
+        alone = self.steps.table(batch, batch, context).ms[0]
+        return (mixed.own @ mixed.given)[some], mixed.band.ms[some] - alone
+
     def in_pieces(self, method: tuple[str, str | None]) -> bool:
         """Whether steps in which not every request drafts all it may leave a full CUDA graph; see `costs.graphs`."""
         return in_pieces(method, self.costs.graph_sizes, self.costs.graph_mode)
@@ -220,11 +239,13 @@ class FittedModel:
         from draftworth.costs.library import lookup  # noqa: PLC0415 - its intervals need scipy
 
         costs = self.costs.model_copy(update={"modes": tuple(self._recentred(mode) for mode in self.costs.modes)})
-        mode: ModeBand = mode_band(costs, method, batch=batch, longest=longest, tokens=totals, base=base, lookup=lookup)
+        floor, least = float(table.ms[0]), float(table.low[0])
+        mode: ModeBand = mode_band(
+            costs, method, batch=batch, longest=longest, tokens=totals, base=base, alone=floor, lookup=lookup
+        )
         whole = base.plus(mode.band)
         # Speculation takes nothing off a step: where a mode is below 0, so that a step would be cheaper than a plain
         # one of the same requests, that is noise of two measurements.
-        floor, least = float(table.ms[0]), float(table.low[0])
         ms, high = np.maximum(whole.ms, floor), np.maximum(whole.high, floor)
         there = np.zeros(totals.size, dtype=np.bool_)
         found = kinds(costs, method, batch=batch, longest=longest, tokens=totals)
