@@ -203,7 +203,7 @@ def test_what_a_colder_cache_can_account_for(load: int | None, factor: float, mo
     base.cache, variant.cache = (1000, 100), (1000, 0)
     for one in (base, variant):
         told = POINT if load is None else replace(POINT, load=Closed(load))
-        rows = [replace(row, prompt_tokens=101) for row in one.rows]
+        rows = [replace(row, prompt_tokens=101, ttft_ms=None) for row in one.rows]
         one.windows = [replace(one.windows[0], point=told, rows=rows)]
     if load is None:
         base.windows[0].point = replace(POINT, load=Open(2.0))
@@ -214,6 +214,19 @@ def test_what_a_colder_cache_can_account_for(load: int | None, factor: float, mo
     base.cache, variant.cache = variant.cache, base.cache
     (warm,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant])
     assert (warm.code, warm.accounts_for) == (Code.PREFIX_CACHE_WARMER, None)
+
+
+def test_a_token_of_a_prompt_takes_no_more_than_the_first_token_did() -> None:
+    base, variant = block("baseline", 1), block("ngram", 2, 2.0)
+    base.cache, variant.cache = (1000, 100), (1000, 0)
+    tpot = sum(row.tpot_ms or 0.0 for row in base.rows) / len(base.rows)
+    # 101 tokens of a prompt, of which the baseline computed nine tenths, took 0.2 steps each; the variant's 0.1.
+    for one, share in ((base, 0.2 * 0.9), (variant, 0.1)):
+        rows = [replace(row, prompt_tokens=101, ttft_ms=101 * share * tpot) for row in one.rows]
+        one.windows = [replace(one.windows[0], point=replace(POINT, load=Closed(4)), rows=rows)]
+    (found,) = warmer(ArmInfo("ngram", speculates=True), [base], [variant])
+    # Three others x a tenth x 0.2 of the baseline's step, of a TPOT twice as long.
+    assert found.accounts_for == pytest.approx(-math.log(1 - 3 * 0.1 * 0.2 / 2), rel=0.02)
 
 
 def test_a_setting_that_was_left_early_has_the_cache_of_the_windows_it_has() -> None:

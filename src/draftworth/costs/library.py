@@ -2,7 +2,7 @@
 
 Entries are in `library.json`, each with its hardware and source. Of entries with both steps, what was added in
 milliseconds (M = step - T) is taken as log-normal and carried over as it is: left out one by one, the ten steps of
-three machines that draft nothing are told with a root mean square error of 19 % by T + M, 23 % by a factor, 18 % by
+three machines that draft nothing are told with a root mean square error of 19 % by T + M, 23 % by a factor, 19 % by
 max(T, H) + h, which has one parameter more and is no better. That M is a host's time (no asynchronous scheduling, no
 full CUDA graphs) and not a share of the step is what makes it additive; a slower host has more of it.
 """

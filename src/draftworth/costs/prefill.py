@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
-from draftworth.costs.arm_rows import Place
 from draftworth.costs.base import StepCost
 
 _Z = 1.96
@@ -11,8 +11,27 @@ _MOST = 0.9
 """Of TPOT at most, where answers are so short that prefills are met all the time."""
 
 
+class Served(Protocol):
+    """What tells of prefills in a closed loop; `costs.arm_rows.Place` is one."""
+
+    @property
+    def batch(self) -> int:
+        """Requests at a time."""
+        ...
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Median time to the first token; None where it is not known."""
+        ...
+
+    @property
+    def tokens(self) -> float:
+        """Mean tokens behind the first of an answer."""
+        ...
+
+
 def prefill_share(
-    place: Place, tpot: float, points: Sequence[StepCost], *, restart_sd: float = 0.0
+    place: Served, tpot: float, points: Sequence[StepCost], *, restart_sd: float = 0.0
 ) -> tuple[float, float, float]:
     """Return p in milliseconds a token: best value, lower and upper end.
 

@@ -30,7 +30,12 @@ _STATED = (
 
 
 def settings_predicted(
-    trace: Trace, costs: Costs, model: FittedModel, *, loads: Sequence[tuple[int, int]], drafter: str | None
+    trace: Trace,
+    costs: Costs,
+    model: FittedModel,
+    *,
+    loads: Sequence[tuple[int, int, tuple[float, float, float]]],
+    drafter: str | None,
 ) -> tuple[str, list[Predicted]]:
     """Return the drafter that was replayed, and its usual settings as predicted from the baseline's answers.
 
@@ -38,7 +43,8 @@ def settings_predicted(
         trace: the baseline's answers.
         costs: of the server.
         model: fitted to them.
-        loads: concurrency, and tokens of a request in the KV cache.
+        loads: concurrency, tokens of a request in the KV cache, and what the prefills of others add to a token
+            (`costs.prefill.prefill_share`).
         drafter: which; None takes the engine's own n-gram drafting.
 
     Raises:
@@ -52,11 +58,11 @@ def settings_predicted(
     settings = chosen.grid()
     found: list[Predicted] = []
     requests: list[Requests] | None = None
-    for batch, context in loads:
+    for batch, context, prefill in loads:
         if requests is None or chosen.shared:
             _, requests = replay_requests(trace, chosen, settings, Limits(concurrency=batch if chosen.shared else 1))
         found += [
-            predict_one(setting, one, model, batch=batch, context=context, method=method)
+            predict_one(setting, one, model, batch=batch, context=context, method=method, prefill=prefill)
             for setting, one in zip(settings, requests, strict=True)
         ]
     return name, found

@@ -9,6 +9,7 @@ from draftworth.costs.arms import graph_mode, is_diagnostic
 from draftworth.costs.base import Costs
 from draftworth.costs.file import load_costs
 from draftworth.costs.model import FittedModel
+from draftworth.costs.prefill import prefill_share
 from draftworth.errors import UsageError
 from draftworth.explain.account import account
 from draftworth.explain.base import Account, Explained, Inputs
@@ -258,7 +259,10 @@ def _with_changes(
     if not accounts:
         return []
     loads = sorted(
-        {(load_.place.batch, load_.place.context) for (name, _), load_ in trial.loads.items() if name == trial.baseline}
+        {
+            (one.batch, one.context, prefill_share(one, one.sums.tpot, costs.points))
+            for one in (load_.place for (name, _), load_ in trial.loads.items() if name == trial.baseline)
+        }
     )
     found = []
     for one in accounts:

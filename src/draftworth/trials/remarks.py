@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftworth.bench.base import Closed
+from draftworth.bench.base import Closed, RequestRow
 from draftworth.engines import engine as engine_named
 from draftworth.engines.base import Confounder, Engine, StartupFacts, sum_counts, synthetic_in
 from draftworth.findings import Code, Finding, find
@@ -98,15 +98,22 @@ def warmer(arm: ArmInfo, baseline: Sequence[Block], blocks: Sequence[Block], met
     code = Code.PREFIX_CACHE_WARMER if other > one else Code.PREFIX_CACHE_COLDER
     # Only *slower* may stand beside it: what looks faster for a warmer cache is not told from what is.
     bounded = metric == "tpot" and code is Code.PREFIX_CACHE_COLDER
-    most = _accounts_for(abs(one - other), baseline, blocks) if bounded else None
+    most = _accounts_for((one, other), baseline, blocks) if bounded else None
     return [find(code, message, arm=arm.name, accounts_for=most)]
 
 
-def _accounts_for(apart: float, baseline: Sequence[Block], blocks: Sequence[Block]) -> float | None:
+def _accounts_for(shares: tuple[float, float], baseline: Sequence[Block], blocks: Sequence[Block]) -> float | None:
     """Return the most that a share of prompt tokens, computed in one arm alone, can have changed TPOT by, as a log.
 
-    A token of a prompt takes no longer than a decode step, and while a request decodes, each of the others in the batch
-    begins about once: (B - 1) x further tokens of a prompt / tokens of an answer, of the baseline's TPOT.
+    While a request decodes, each of the others in the batch begins about once, with so many further tokens of a prompt:
+    (B - 1) x further tokens / tokens of an answer, each for the time of a token of a prompt, of TPOT. That time is at
+    most a decode step, and at most what the first token of an answer took over the tokens of its prompt that were not
+    in the cache, where it took most (by arm and point).
+
+    Args:
+        shares: of prompt tokens found in the prefix cache, the baseline's and the variant's.
+        baseline: the baseline's blocks.
+        blocks: the variant's.
     """
     points = [window.point.load for block in (*baseline, *blocks) for window in block.windows]
     loads = [load.concurrency for load in points if isinstance(load, Closed)]
@@ -118,8 +125,26 @@ def _accounts_for(apart: float, baseline: Sequence[Block], blocks: Sequence[Bloc
     plain, other = (sum(row.tpot_ms or 0.0 for row in some) / len(some) for some in rows)
     if not prompt or not answer:
         return None
-    share = (max(loads) - 1) * apart * prompt / answer * max(1.0, plain / other)
+    first = [_prompt_token_ms(some, 1 - share) for some, share in zip(rows, shares, strict=True)]
+    token = max(one for one in first if one is not None) if None not in first else math.inf
+    apart = abs(shares[0] - shares[1])
+    share = (max(loads) - 1) * apart * prompt / answer * min(token, max(plain, other)) / other
     return abs(math.log1p(-share)) if share < 1 else None
+
+
+def _prompt_token_ms(rows: Sequence[RequestRow], computed: float) -> float | None:
+    """Return the most that a token of a prompt took of the time to the first token, at the point where it was most.
+
+    Args:
+        rows: of an arm.
+        computed: share of prompt tokens that were not in the cache.
+    """
+    by_point: dict[str, tuple[float, float]] = {}
+    for row in rows:
+        if row.ttft_ms and row.prompt_tokens:
+            ms, tokens = by_point.get(row.point, (0.0, 0.0))
+            by_point[row.point] = ms + row.ttft_ms, tokens + row.prompt_tokens * computed
+    return max((ms / tokens for ms, tokens in by_point.values() if tokens), default=None)
 
 
 def _shares(baseline: Sequence[Block], blocks: Sequence[Block]) -> tuple[float | None, float | None]:

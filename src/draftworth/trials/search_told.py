@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from scipy import special
@@ -17,6 +19,7 @@ from draftworth.verdicts.rules import HIGHER_IS_BETTER
 
 if TYPE_CHECKING:
     from draftworth.bench.points import Point
+    from draftworth.costs.base import StepCost
     from draftworth.predict.speculation import Replayable
     from draftworth.trials.config import TrialConfig
     from draftworth.verdicts.base import Comparison
@@ -102,7 +105,8 @@ def _predictions(
     by_drafter = _replayable(candidates, runner)
     if not by_drafter:
         raise UsageError("nothing is predicted: no setting's drafts can be replayed from the baseline's answers")
-    model = FittedModel(load_costs(folder / COSTS))
+    costs = load_costs(folder / COSTS)
+    model, prefills = FittedModel(costs), _prefills(rows, sweep, costs.points)
     # A drafter that learns from answers must not be shown each of them once a load.
     first = [row for row in rows if row.point == sweep[0].label and row.ok]
     (folder / FOLDER).mkdir(exist_ok=True)
@@ -119,7 +123,9 @@ def _predictions(
                 limits = Limits(concurrency=load if chosen.shared else 1)
                 _, requests = replay_requests(trace, chosen, settings, limits)
             for (arm, _), setting, each in zip(some, settings, requests, strict=True):
-                told = predict_one(setting, each, model, batch=load, context=context, method=method)
+                told = predict_one(
+                    setting, each, model, batch=load, context=context, method=method, prefill=prefills.get(load)
+                )
                 found.setdefault(arm, {})[load] = log_speed(told)
     return found
 
@@ -151,6 +157,32 @@ def _loads(rows: Sequence[RequestRow], sweep: Sequence["Point"]) -> dict[int, in
             here = [row for row in rows if row.point == point.label and row.ok] or rows
             tokens = [(row.prompt_tokens or 0) + (row.tokens or 0) / 2 for row in here]
             found[point.load.concurrency] = max(1, round(sum(tokens) / max(1, len(tokens))))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    batch: int
+    ttft_ms: float | None
+    tokens: float
+
+
+def _prefills(
+    rows: Sequence[RequestRow], sweep: Sequence["Point"], points: "Sequence[StepCost]"
+) -> dict[int, tuple[float, float, float]]:
+    """Return concurrency to what the prefills of others add to a token, as `costs.prefill.prefill_share` tells it."""
+    from draftworth.costs.prefill import prefill_share  # noqa: PLC0415 - lazy
+
+    found = {}
+    for point in sweep:
+        here = [row for row in rows if row.point == point.label and row.ok and row.tpot_ms and row.decode_ms]
+        if not isinstance(point.load, Closed) or not here:
+            continue
+        firsts = [row.ttft_ms for row in here if row.ttft_ms]
+        tokens = sum(row.decode_ms / row.tpot_ms for row in here if row.decode_ms and row.tpot_ms) / len(here)
+        served = _Served(point.load.concurrency, median(firsts) if firsts else None, tokens)
+        tpot = sum(row.tpot_ms for row in here if row.tpot_ms) / len(here)
+        found[served.batch] = prefill_share(served, tpot, points)
     return found
 
 
