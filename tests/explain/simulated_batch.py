@@ -23,6 +23,7 @@ class Engine:
         shared: F, scheduling.
         pieces: P, steps outside the full graph.
         sampling: R, verifying.
+        hidden: how much of what pieces can hide under verification they do.
         a_token: T of N tokens is 10 + a_token x N, without stairs.
         prefill_ms: of one request, which all others wait for.
         noise: standard deviation of a step, as a share.
@@ -31,6 +32,7 @@ class Engine:
     shared: float = 1.0
     pieces: float = 3.0
     sampling: float = 1.5
+    hidden: float = 0.5
     a_token: float = 0.25
     prefill_ms: float = 0.0
     noise: float = 0.0
@@ -42,7 +44,8 @@ class Engine:
     def mode(self, drafts: list[int], k: int) -> float:
         """Return M of a step whose requests draft so many tokens each."""
         some, full = any(drafts), all(one == k for one in drafts)
-        return self.shared + (0 if some and full else self.pieces) + (self.sampling if some else 0)
+        pieces = self.pieces - self.hidden * min(self.pieces, self.a_token * sum(drafts))
+        return self.shared + (0 if some and full else pieces) + (self.sampling if some else 0)
 
 
 @dataclass(frozen=True)

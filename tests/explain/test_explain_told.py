@@ -188,9 +188,9 @@ def test_what_is_taken_for_prefills_is_said_where_the_points_are_not_of_the_tria
 def test_a_probe_of_another_start_leaves_its_own_spread_in_what_prefills_add() -> None:
     place = SimpleNamespace(batch=4, ttft_ms=200.0, tokens=128.0)
     point = StepCost(batch=4, tokens=1, context=128, ms=10, low=9.9, high=10.1, repeats=4, how="concurrency")
-    alike = prefill_share(place, 14.0, [point])  # type: ignore[arg-type]  # what it reads of one
+    alike = prefill_share(place, 14.0, [point])  # what it reads of one
     assert alike == pytest.approx((4.0, 3.9, 4.1))
-    value, low, high = prefill_share(place, 14.0, [point], restart_sd=0.07)  # type: ignore[arg-type]
+    value, low, high = prefill_share(place, 14.0, [point], restart_sd=0.07)
     # By hand: 1.96 x 0.07 x 10 = 1.37 and the probe's own 0.1; at most 3 (200 - 14) / 125 = 4.46.
     assert (value, low, high) == pytest.approx((4.0, 2.62, 4.46), abs=0.01)
 
