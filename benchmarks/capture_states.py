@@ -189,7 +189,7 @@ class Bench:
 
 def _write_prompts(source: Path, path: Path, count: int) -> None:
     """Write some of a file's prompts as chats of one question, evenly taken."""
-    rows = (json.loads(line) for line in source.read_text("utf-8").splitlines())
+    rows = (json.loads(line) for line in source.read_text("utf-8").split("\n") if line.strip())
     said = [str(row["prompt"]) for row in rows]
     short = [one for one in said if len(one) <= _LETTERS]
     some = short[:: max(1, len(short) // count)][:count]

@@ -147,7 +147,7 @@ def exchange(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     asked = {key: value for key, value in body.items() if key not in ("prompt", "messages")}
     if not body.get("stream"):
         return {"path": path, "body": asked, "decode_calls": int(calls), "answer": json.loads(text)}
-    chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    chunks = [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
     return {"path": path, "body": asked, "decode_calls": int(calls), "chunks": [*chunks[:2], *chunks[-2:]]}
 
 

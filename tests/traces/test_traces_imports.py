@@ -83,6 +83,15 @@ def test_a_stream_is_put_together_by_choice(tmp_path: Path, as_text: bool) -> No
     ]
 
 
+@pytest.mark.parametrize("end", ["\n\n", "\r\n\r\n", "\r\r"])
+def test_a_stream_whose_text_has_other_ends_of_lines(tmp_path: Path, end: str) -> None:
+    # vLLM writes them as they are: str.splitlines would cut the event.
+    said = {"index": 0, "delta": {"content": "a\u2028b\u0085c\x1cd"}, "token_ids": [5, 6]}
+    chunk = json.dumps({"id": "c1", "prompt_token_ids": [1], "choices": [said]}, ensure_ascii=False)
+    one = {"request": {"messages": HELLO}, "response": f"data: {chunk}{end}data: [DONE]{end}"}
+    assert short(imported(jsonl(tmp_path / "l", [one]))[0]) == [("c1", [1], [5, 6], True)]
+
+
 def test_ids_that_lack_some_of_the_tokens_are_not_exact(tmp_path: Path) -> None:
     one = exchange({"text": "", "token_ids": [7]}, prompt_token_ids=[1], usage={"completion_tokens": 2})
     assert short(imported(jsonl(tmp_path / "l", [one]))[0]) == [("c1", [1], [7], False)]

@@ -9,6 +9,7 @@ Fields that carry ids:
 - `tokens` of llama.cpp's /completion (tools/server/README.md).
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ from draftworth.traces.imports.base import (
 FAILED = "the request failed"
 TOOL_CALL = "the answer is a tool call, whose tokens cannot be told from the record"
 SEVERAL_PROMPTS = "several prompts in one request"
+_LINES = re.compile(r"\r\n|[\r\n]")
+"""Ends of lines in an event stream; an answer may hold others that Python knows, unescaped (U+2028, U+0085)."""
 _PAIRS = (("request", "response"), ("request_body", "response_body"), ("input", "output"))
 _REQUEST_KEYS = frozenset({"messages", "prompt", "input_ids", "text", "body"})
 _RESPONSE_KEYS = frozenset({"choices", "body", "output_ids", "tokens"})
@@ -225,7 +228,7 @@ def _response(value: Any) -> Any:
     """Return a response: an object, or a list of chunks."""
     if isinstance(value, str):
         if value.lstrip().startswith(("data:", "event:", "id:", ":")):
-            return [one for line in value.splitlines() if (one := object_of(line.removeprefix("data:").strip()))]
+            return [one for line in _LINES.split(value) if (one := object_of(line.removeprefix("data:").strip()))]
         try:
             return msgspec.json.decode(value)
         except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
