@@ -80,7 +80,9 @@ def test_states_are_kept_with_the_answers_and_taken_over(case: Case) -> None:
     made = case.run(DATA)
     assert made.counts[f"regenerated: {KEPT}"] == 2 * TALKS
     asked = case.server.asked[1:]  # the first one is a test
-    assert all(body["kv_transfer_params"] == {"include_output_tokens": True} for body in asked)
+    answers = [body for body in asked if "kv_transfer_params" in body]
+    assert all(body["kv_transfer_params"] == {"include_output_tokens": True} for body in answers)
+    assert len(asked) - len(answers) == 24, "whether sampled answers follow the temperature"
     # The second turn's states begin with the first one's: one file a conversation, and none of the server's is left.
     assert len(case.kept) == TALKS
     assert case.stored == []
@@ -252,6 +254,22 @@ def test_a_server_that_lacks_something_is_refused_by_its_name(
     assert case.kept == []
     if server.storage is not None:
         assert case.stored == []
+
+
+@pytest.mark.parametrize(
+    ("sampler", "said"),
+    [
+        ("hot", r"at temperature 0\.01 100% of its answers are not the greedy ones .*issue 55005.*temperature = 0"),
+        ("cold", "at temperature 4 100% of its answers are the same for two seeds"),
+    ],
+)
+def test_a_server_that_samples_otherwise_while_it_extracts_is_refused(case: Case, sampler: str, said: str) -> None:
+    case.server.sampler = sampler
+    with pytest.raises(RefusedError, match=said):
+        case.run(DATA)
+    assert case.kept == case.stored == []
+    case.run(DATA, temperature=0.0)
+    assert len(case.kept) == TALKS
 
 
 def test_states_of_a_server_and_transformers_are_not_mixed(case: Case) -> None:

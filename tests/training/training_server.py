@@ -29,6 +29,7 @@ class AnsweringServer:
         storage: where it puts the hidden states of every request; None: it extracts none.
         spoil: changes tokens and states in front of their writing.
         whole: whether it stores the states of answers, too, where that is asked for.
+        sampler: `right`, or `hot` or `cold` whatever the temperature that is asked for.
     """
 
     def __init__(self, target: Path, answer: Answers) -> None:
@@ -44,6 +45,7 @@ class AnsweringServer:
         self.storage: Path | None = None
         self.spoil: Spoil = lambda ids, states: (ids, states)
         self.whole = True
+        self.sampler = "right"
         self._stored = 0
 
     def reply(self, path: str, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
@@ -59,7 +61,7 @@ class AnsweringServer:
             return 404, {"error": {"message": "not there"}}
         if path == "/v1/completions":
             prompt = list(body["prompt"])
-            text = self.answer(self.template.decode(prompt))
+            text = self._sampled(self.answer(self.template.decode(prompt)), body)
             made: dict[str, Any] = {"text": text, "index": 0, "finish_reason": self.finish}
         else:
             shown = self.template.render(body["messages"], body.get("tools"), begin=True)
@@ -74,6 +76,11 @@ class AnsweringServer:
         if self.storage is not None:
             said["kv_transfer_params"] = {"hidden_states_path": self._store(body, prompt, text)}
         return 200, said
+
+    def _sampled(self, text: str, body: Mapping[str, Any]) -> str:
+        """Return what is sampled for a text: another one for each seed where it is hot."""
+        hot = self.sampler == "hot" or (self.sampler == "right" and body["temperature"] > 1)
+        return f"{text} {body['seed']}" if hot and body["temperature"] > 0 else text
 
     def _store(self, body: Mapping[str, Any], prompt: list[int], text: str) -> str:
         """Store the states of what was read, and of all but the last of what was written, as vLLM's connector does."""

@@ -22,6 +22,7 @@ from draftworth.training.answers import Answer
 from draftworth.training.capabilities import check_captures
 from draftworth.training.capture import ASK, Capture
 from draftworth.training.recipe import RegenerateConfig
+from draftworth.training.sampling_check import check_sampling
 from draftworth.training.sources.base import ASSISTANT, Ids, message_of
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ class Asking:
             if self._capture is not None:
                 test = partial(post_json, session, f"{base_url}/v1/completions")
                 await check_captures(test, base_url, model, self._capture)
+                if self._config.temperature > 0:
+                    await check_sampling(test, base_url, model)
             return base_url, model
 
         self._found = self._found or asyncio.get_running_loop().create_task(looked())
