@@ -143,6 +143,8 @@ def test_the_verb_checks_trials(trial: Path, tmp_path: Path) -> None:
         (("TRIAL", "--costs", "COSTS", "--check", "TRIAL"), "--check takes the traffic from the trials"),
         (("PLAIN", "--costs", "COSTS", "--arm", "ngram-3"), "--arm"),
         (("--check", "nowhere"), "nowhere"),
+        (("--check", "TRIAL", "elsewhere"), "elsewhere"),
+        (("--check",), "which trials"),
         (("--check", "TRIAL", "--speculation", "ngram-5"), "--speculation: must be like"),
         (("TRIAL", "--costs", "TRIAL"), "costs file"),
         (("TRIAL", "--costs", "EMPTY", "--k", "1"), "no points"),

@@ -260,7 +260,7 @@ def test_a_server_that_lacks_something_is_refused_by_its_name(
     ("sampler", "said"),
     [
         ("hot", r"at temperature 0\.01 100% of its answers are not the greedy ones .*issue 55005.*temperature = 0"),
-        ("cold", "at temperature 4 100% of its answers are the same for two seeds"),
+        ("cold", "at temperature 2 100% of its answers are the same for two seeds"),
     ],
 )
 def test_a_server_that_samples_otherwise_while_it_extracts_is_refused(case: Case, sampler: str, said: str) -> None:

@@ -56,6 +56,8 @@ class AnsweringServer:
                     return status, {"error": {"message": f"scripted {status}"}}
             if self.refuse_fields and "return_token_ids" in body:
                 return 400, {"error": {"message": "unknown field return_token_ids"}}
+            if body.get("temperature", 0) > 2:
+                return 400, {"error": {"message": "temperature must be in [0, 2]"}}
             self.asked.append(body)
         if path == "/v1/completions/render":
             return 404, {"error": {"message": "not there"}}

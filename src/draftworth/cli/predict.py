@@ -100,7 +100,8 @@ def predict(
         list[Path] | None,
         Parameter(
             negative="",
-            help="Instead: finished trials, by id or folder; their arms, predicted against measured. Repeatable.",
+            consume_multiple=True,
+            help="Instead: finished trials, by id or folder, one or several; their arms, predicted against measured.",
         ),
     ] = None,
     speculation: Annotated[
@@ -129,7 +130,9 @@ def predict(
     Exits 0 when predicted, 1 for wrong input; with --url also 2 where the server is busy or speculates, 6 where nothing
     could be measured; with --check also 6 where no arm could be judged.
     """
-    if check:
+    if check is not None:
+        if not check:
+            raise UsageError("--check: which trials? Their ids or folders come behind it")
         if trace is not None or url is not None:
             raise UsageError("--check takes the traffic from the trials: leave out the trace and --url")
         return _check(check, costs, speculation or (), before_reload=before_reload, as_json=as_json)

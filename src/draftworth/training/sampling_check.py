@@ -2,7 +2,7 @@
 
 Extraction is speculation of one token in vLLM, so its answers come through the rejection sampler. vLLM 0.32's CPU build
 gives that sampler temperatures it never wrote (vllm-project/vllm issue 55005): answers at a temperature above 0 come
-from another distribution, which no check of a state would notice. Next to 0 an answer is the greedy one; far above 1
+from another distribution, which no check of a state would notice. Next to 0 an answer is the greedy one; at 2
 two seeds give two answers.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 from draftworth.errors import RefusedError
 from draftworth.training.states_vllm import discard, named_file
 
-_COLD, _HOT = 0.01, 4.0
+_COLD, _HOT = 0.01, 2.0
+"""vLLM takes no temperature above 2."""
 _TOKENS = 9
 """Of an answer; the first comes from the prompt's step, which verifies nothing."""
 _PROMPTS = tuple([base + at for at in range(6)] for base in (1, 11, 21, 31, 41, 51))
