@@ -22,7 +22,7 @@ from tests.training.training_making import Said, chat, make_target, write_rows
 from draftworth.bench.probes import fetch_text_sync
 from draftworth.engines.install import InstalledEngine, install, vllm_cpu_env
 from draftworth.engines.vllm.metrics import parse_metrics
-from draftworth.errors import MeasureError
+from draftworth.errors import MeasureError, RefusedError
 from draftworth.heads.check import check_head
 from draftworth.heads.files.safetensors import read_header
 from draftworth.heads.files.tensors import read
@@ -68,8 +68,7 @@ target = "target"
 held_out = 0.25
 [data.regenerate]
 url = "{url}"
-samples = 2
-temperature = 0.8
+temperature = {temperature}
 max_tokens = 60
 states = true
 [[data.sources]]
@@ -205,13 +204,17 @@ def test_states_of_a_vllm_on_a_cpu_are_those_of_transformers(
 def test_states_kept_with_answers_are_those_of_a_second_pass(case: Path, extracting: str) -> None:
     rows = [chat(f"question {number}", "old") for number in range(4)]
     write_rows(case / "chat.jsonl", rows)
-    text = CAPTURE.format(url=extracting)
     path = case / "kept.toml"
+    # This release's CPU build samples at a temperature that it never wrote where it extracts (its issue 55005).
+    path.write_text(CAPTURE.format(url=extracting, temperature=0.8), "utf-8")
+    with pytest.raises(RefusedError, match="does not sample from the target's distribution while it extracts"):
+        run_stages(load_recipe(path), [StageName.DATA], Said())
+    text = CAPTURE.format(url=extracting, temperature=0)
     path.write_text(text, "utf-8")
     read, said = load_recipe(path), Said()
     data, kept = run_stages(read, [StageName.DATA, StageName.STATES], said).stages
     answers = data.counts[f"regenerated: {KEPT}"]
-    assert answers == 2 * (REQUESTS + len(rows))
+    assert answers == REQUESTS + len(rows)
     assert kept.counts["taken_over"] == kept.counts["samples"] > REQUESTS
     assert kept.counts["made_now"] == 0
     assert max(slot["difference_expected"] for slot in kept.facts["compared_taken_over"]["slots"]) < 1e-5

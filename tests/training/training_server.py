@@ -82,7 +82,7 @@ class AnsweringServer:
     def _sampled(self, text: str, body: Mapping[str, Any]) -> str:
         """Return what is sampled for a text: another one for each seed where it is hot."""
         hot = self.sampler == "hot" or (self.sampler == "right" and body["temperature"] > 1)
-        return f"{text} {body['seed']}" if hot and body["temperature"] > 0 else text
+        return f"{' '.join([str(body['seed'])] * 3)} {text}" if hot and body["temperature"] > 0 else text
 
     def _store(self, body: Mapping[str, Any], prompt: list[int], text: str) -> str:
         """Store the states of what was read, and of all but the last of what was written, as vLLM's connector does."""

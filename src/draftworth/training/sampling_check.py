@@ -15,17 +15,17 @@ from draftworth.training.states_vllm import discard, named_file
 
 _COLD, _HOT = 0.01, 2.0
 """vLLM takes no temperature above 2."""
-_TOKENS = 9
-"""Of an answer; the first comes from the prompt's step, which verifies nothing."""
+_TOKENS = 3
+"""Of an answer: the first comes from the prompt's step, which verifies nothing, and few have a near tie among them."""
 _PROMPTS = tuple([base + at for at in range(6)] for base in (1, 11, 21, 31, 41, 51))
 _ENOUGH = 0.5
-"""Share of the prompts that have to agree: near ties may turn some, a broken sampler all."""
+"""Share of the prompts that have to pass: near ties may turn some, a broken sampler all."""
 
 Post = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 async def check_sampling(post: Post, url: str, model: str) -> None:
-    """Raise unless a server's sampled answers follow the temperature, with 24 requests of nine tokens.
+    """Raise unless a server's sampled answers follow the temperature, with 24 requests of three tokens.
 
     Args:
         post: sends a body to its `/v1/completions`.
@@ -43,7 +43,7 @@ async def check_sampling(post: Post, url: str, model: str) -> None:
         if (file := named_file(said)) is not None:
             await asyncio.to_thread(discard, file)
         made = (said.get("choices") or [{}])[0].get("token_ids")
-        return [int(one) for one in made[1:]] if isinstance(made, list) else []
+        return [int(one) for one in made[1:_TOKENS]] if isinstance(made, list) else []
 
     async def every(temperature: float, seed: int) -> list[list[int]]:
         return list(await asyncio.gather(*(answer(prompt, temperature, seed) for prompt in _PROMPTS)))
