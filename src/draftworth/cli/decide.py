@@ -122,6 +122,9 @@ def _concluded(trial: str, arm: str | None, root: Path) -> "tuple[Conclusion, st
         remarks.append(
             f"trial {record.id} is not in {root / 'trials'}: `decisions check` cannot hold the record against it"
         )
+    if arm is None and found.beside:
+        many = f"{len(found.beside)} further variants are" if len(found.beside) > 1 else "a further variant is"
+        remarks.append(f"{many} in the trial and not decided on by this: --arm NAME decides on one of them")
     return found, method_of(record, found.arm), remarks
 
 
