@@ -9,11 +9,11 @@ speculators 0.9 takes as they are. Seconds are expectations: (a) assumed, (m) me
 
 At home:
     P prompts --prompts FILE --target MODEL --unseen spec_bench_questions.jsonl --out prompts.npz       5 s, 2 MB
-    P pack --out BUNDLES --bundle model=MODEL vllm=FOLDER              60 s; `train` is 10 MB, SmolLM2 7 pieces of 40 MB
+    P pack --out BUNDLES --bundle model=MODEL vllm=FOLDER              60 s; `train` is 10 MB, SmolLM2 9 pieces of 32 MB
     BUNDLES/<name>/index.json and one piece-NNN are carried a call (`train` with prompts.npz), copied to W/in/<name>/.
 
 Session 1, answers and the training step's figures (about 1,400 of 1,800 s):
-    15 calls that carry: train 1, model 7, vllm 7                                                        15 x 5 s (m)
+    18 calls that carry: train 1, model 9, vllm 8                                                        18 x 5 s (m)
     P unpack --source W/in/train --to W/whl --site SITE; P unpack --source W/in/model --to W/model …; P check   60 s
     P answers --model W/model/MODEL --prompts W/prompts.npz --parts W/parts --limit 430                 500 s: 80 s to
         start (m), then 60,000 tokens/s at 512 at a time (a: 8 ms a step), 12 million tokens in 200 s; a second call
@@ -22,14 +22,14 @@ Session 1, answers and the training step's figures (about 1,400 of 1,800 s):
     P data --run W/run --target W/model/MODEL --prompts W/prompts.npz --parts W/parts --vocab 16384     60 s
     P step --run W/run --limit 450 --out OUT/step.json                                                  500 s
 Session 2, training (about 1,550 s):
-    9 calls that carry train, model, answers (OUT of session 1, put into one folder)                      9 x 5 s (m)
+    11 calls that carry train, model, answers (OUT of session 1, put into one folder)                    11 x 5 s (m)
     P unpack …; P take --source W/in/answers --to W; P data … --epochs N                                100 s
     P fit --run W/run --site SITE --epochs N --limit 520, twice; the second goes on from the first     600 s each: 60 to
         100 s of them compile (a); tokens/s as `step` tells them, 100,000 with the target's states (a)
     P bring --source W/run/state --out OUT --part 0; the same with --part 1                          2 x 12 s (a): 80 MB
     N = 0.8 x seconds of training in all sessions x tokens/s / tokens of `data`: the learning rate falls to 0 there.
 Session 3, the rest (about 1,600 s without `fit`):
-    18 calls that carry train, model, answers, state, vllm                                               18 x 5 s (m)
+    22 calls that carry train, model, answers, state, vllm                                               22 x 5 s (m)
     P unpack …; P take …; P data … --epochs N; P take --source W/in/state --to W/run/fit                100 s
     P fit … --limit 400 (500 s, or none); P walk --run W/run --site SITE (100 s); P export --run W/run  5 s
     P bring --source W/run/head-state --out OUT                                                         10 s: 30 MB

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.train_gpu_carry import cut, join
 
-BUNDLE = 40_000_000
+BUNDLE = 32_000_000
 MISSING = {
     # the trainer
     "speculators": "0.9.0",

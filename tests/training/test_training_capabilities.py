@@ -145,6 +145,13 @@ def test_every_sample_is_taken_checked_and_the_server_s_file_removed(server: Fak
     assert list(server.storage.iterdir()) == []
 
 
+def test_a_file_in_another_folder_is_neither_read_nor_removed(server: FakeServer, tmp_path: Path) -> None:
+    ids = np.arange(5, dtype=np.int32)
+    with pytest.raises(UnsoundError, match=r"the server names .*, which is not in .*elsewhere as the first one was"):
+        requested(server.url, "target", ids, SHAPE, tmp_path / "elsewhere")
+    assert len([one for one in server.storage.iterdir() if one.suffix == ".safetensors"]) == 1
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [("nan", "not finite"), ("short", "--no-enable-prefix-caching"), ("slots", "it extracts other layers")],

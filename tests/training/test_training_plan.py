@@ -164,7 +164,7 @@ def test_prices_and_hours_follow_the_recipe(folder: Path) -> None:
         ({"architectures": ["MixtralForCausalLM"]}, "", "serves MixtralForCausalLM without EAGLE-3 heads; those"),
         ({"architectures": ["MyOwnForCausalLM"]}, "", "has no class of its own for MyOwnForCausalLM"),
         ({}, "[states]\ndisk_gib = 1.0", "states of 153 GiB do not fit states.disk_gib = 1"),
-        ({}, "[states]\nlayers = [2, 16, 40]", "auxiliary layers (2, 16, 40): each must be from 1 to 32"),
+        ({}, "[states]\nlayers = [2, 16, 40]", "auxiliary layers (2, 16, 40): each must be from 0 to 31"),
     ],
 )
 def test_what_cannot_work_is_a_note(folder: Path, config: dict[str, object], more: str, said: str) -> None:

@@ -95,3 +95,9 @@ def test_no_text_is_more_than_a_usage_error(folder: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", errors="replace")
     with pytest.raises(UsageError):
         load_recipe(path)
+
+
+def test_the_costs_lie_beside_the_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = write_recipe(folder, '[eval]\ncosts = "costs.json"')
+    monkeypatch.chdir(tmp_path.parent)
+    assert load_recipe(path).eval.costs == folder / "costs.json"

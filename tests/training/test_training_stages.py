@@ -121,3 +121,19 @@ def test_a_file_is_whole_or_the_old_one_when_its_writer_is_killed(tmp_path: Path
         time.sleep(0.05)
         child.send_signal(signal.SIGKILL)
     assert path.read_bytes() in {b"old", b"n" * 300_000}
+
+
+def test_other_files_of_the_same_inputs_are_another_output(tmp_path: Path) -> None:
+    # A second try answers what the first left out: the inputs are the same, the samples are not.
+    keys = []
+    for digest in ("sha256:1", "sha256:2"):
+        own = StageName.DATA.folder(tmp_path)
+        prepare(own)
+        files = {"train": digest}
+        write_manifest(
+            own, StageName.DATA, inputs={"a": "b"}, counts={}, facts={"files": files}, began=time.monotonic()
+        )
+        keys.append((stages.made(tmp_path, StageName.DATA), required(tmp_path, StageName.DATA).key))
+    (one, same), (other, as_well) = keys
+    assert same == as_well
+    assert one != other

@@ -48,7 +48,7 @@ OUTSIDE = "an id outside of the target's vocabulary"
 _AT_A_TIME = 256
 _Group = tuple[int, list[Rewritten]]
 """A group's number and its conversations."""
-_HOW = {"url", "model", "concurrency", "retries", "timeout_s", "api_key_env", "states"}
+_HOW = {"url", "concurrency", "retries", "timeout_s", "api_key_env", "states"}
 """Fields of `[data.regenerate]` that change how answers are fetched, not what they are."""
 
 

@@ -23,6 +23,7 @@ from draftworth.training.speedup_lines import table
 from draftworth.training.stages import (
     file_digest,
     key_of,
+    made,
     prepare,
     read_manifest,
     required,
@@ -58,9 +59,9 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
 def _walk_inputs(recipe: Recipe, folder: Path) -> dict[str, str]:
     return {
         "recipe.eval": section_digest(recipe.eval, without=_COSTS),
-        "manifest.data": required(folder, StageName.DATA).key,
-        "manifest.states": required(folder, StageName.STATES).key,
-        "manifest.fit": required(folder, StageName.FIT).key,
+        "manifest.data": made(folder, StageName.DATA),
+        "manifest.states": made(folder, StageName.STATES),
+        "manifest.fit": made(folder, StageName.FIT),
         "export.dtype": export_dtype(recipe.target),
     }
 

@@ -44,7 +44,7 @@ def formulas(recipe: Recipe, head: costing.HeadShape) -> tuple[str, ...]:
         "FLOPs of the states = 2 x active parameters x tokens (Kaplan et al., arXiv 2001.08361), attention left out",
         (
             f"FLOPs of training = {fit.epochs} epochs x tokens x [{fit.ttt_steps} steps x (6 x "
-            f"({head.layer_parameters:,} of the layer + {head.output_parameters:,} of the output) + attention) "
+            f"{head.layer_parameters:,} of the layer + 4 x {head.output_parameters:,} of the output + attention) "
             f"+ 6 x {head.fc_parameters:,} of the projection + 2 x {head.output_parameters:,} of the teacher]"
         ),
         (
@@ -83,8 +83,8 @@ def findings(
             f"{layers} layers are too few for the default auxiliary layers {aux}: write states.layers, three different "
             "ones"
         )
-    if any(not 0 < one <= layers for one in aux):
-        said.append(f"auxiliary layers {aux}: each must be from 1 to {layers}")
+    if any(not 0 <= one < layers for one in aux):
+        said.append(f"auxiliary layers {aux}: each must be from 0 to {layers - 1}")
     if shape.hidden < SMALL:
         said.append(
             f"a target of width {shape.hidden}: its kernels are too small for the shares that are assumed, so hours "

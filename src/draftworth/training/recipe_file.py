@@ -103,6 +103,12 @@ def _absolute(recipe: Recipe, path: Path, text: str) -> Recipe:
         raise UsageError(f"{path}:{line}: data.sources: two are called {twice!r}; give each a name of its own")
     predict = recipe.plan.predict
     plan = recipe.plan if predict is None else recipe.plan.model_copy(update={"predict": (folder / predict).resolve()})
+    costs = recipe.eval.costs
+    judged = (
+        recipe.eval
+        if costs is None
+        else recipe.eval.model_copy(update={"costs": (folder / costs.expanduser()).resolve()})
+    )
     out = folder / (f"{path.stem}-run" if recipe.out is None else recipe.out.expanduser())
     return recipe.model_copy(
         update={
@@ -110,6 +116,7 @@ def _absolute(recipe: Recipe, path: Path, text: str) -> Recipe:
             "out": out.resolve(),
             "data": recipe.data.model_copy(update={"sources": sources, "exclude": exclude}),
             "plan": plan,
+            "eval": judged,
         }
     )
 

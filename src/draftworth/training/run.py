@@ -12,6 +12,7 @@ from draftworth.models import Frozen
 from draftworth.training.base import StageManifest, StageName, Tell
 from draftworth.training.recipe import Recipe
 from draftworth.training.registry import STAGES
+from draftworth.training.speedup_lines import trial_lines
 from draftworth.training.stages import read_manifest, why_stale, write_atomically
 
 SCHEMA_VERSION = 1
@@ -158,7 +159,9 @@ def only_one(folder: Path) -> Iterator[None]:
 def lines(report: RunReport) -> list[str]:
     """Return a run for a person: one line a stage."""
     rows = [f"{one.stage:<7} {one.done:<9} {_brief(one.counts)}" for one in report.stages]
-    return [*rows, f"Results: {report.folder}"]
+    facts = {one.stage: one.facts for one in report.stages}
+    then = trial_lines(facts.get(StageName.EVAL, {}), facts.get(StageName.EXPORT, {}))
+    return [*rows, f"Results: {report.folder}", *then]
 
 
 def _brief(counts: Mapping[str, int], most: int = 4) -> str:

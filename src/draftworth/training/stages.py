@@ -72,6 +72,19 @@ def required(folder: Path, stage: StageName) -> StageManifest:
     return found
 
 
+def made(folder: Path, stage: StageName) -> str:
+    """Return what tells an earlier stage's output: the key of its inputs, and its files' digests where it has some.
+
+    Equal inputs may give other files: answers that were missing come with a second try.
+
+    Raises:
+        UsageError: it has not run to its end.
+    """
+    found = required(folder, stage)
+    files = found.facts.get("files")
+    return section_digest({"key": found.key, "files": files}) if files else found.key
+
+
 def is_fresh(folder: Path, key: str) -> bool:
     """Tell whether a stage's folder is finished and was made from inputs with this key."""
     found = read_manifest(folder)

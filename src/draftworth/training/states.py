@@ -27,8 +27,8 @@ from draftworth.training.extraction import as_text, flags, served
 from draftworth.training.recipe import Recipe
 from draftworth.training.shape import TargetShape, target_shape
 from draftworth.training.stages import (
+    made,
     prepare,
-    required,
     section_digest,
     target_inputs,
     write_atomically,
@@ -36,7 +36,7 @@ from draftworth.training.stages import (
 )
 from draftworth.training.states_compared import COMPARED, compared_with_transformers
 from draftworth.training.states_files import MADE_FROM, SPLITS, bytes_of, check_disk, path_of, why_not
-from draftworth.training.states_vllm import Wanted, extract
+from draftworth.training.states_vllm import Wanted, discard, extract
 from draftworth.training.worker import run_worker
 
 _NO_SERVER = 'states: name a server as url, or serve = true, or way = "transformers"'
@@ -48,7 +48,7 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
     """Return everything the states depend on; see `StageModule.inputs`."""
     return {
         "recipe.states": section_digest(recipe.states, without=_LOOSE),
-        "manifest.data": required(folder, StageName.DATA).key,
+        "manifest.data": made(folder, StageName.DATA),
         **target_inputs(recipe.target),
     }
 
@@ -219,10 +219,13 @@ def _from_vllm(
             check_extracts(found, longest, asked)
             facts["server"] = found.model_dump(mode="json", exclude={"states_path", "url"})
             # The shortest first: their states are held against transformers' before the long work.
+            only = None if found.states_path is None else Path(found.states_path).parent
+            if only is not None:  # the probe's own
+                discard(Path(found.states_path or ""))
             first = sorted(missing, key=lambda one: len(one.ids))[:COMPARED]
             rest = [one for one in missing if not any(one is other for other in first)]
             for some in (first, rest):
-                extract(url, found.model, some, shape, states.dtype, at_a_time=states.concurrency, told=told)
+                extract(url, found.model, some, shape, states.dtype, at_a_time=states.concurrency, told=told, only=only)
                 if some is first:
                     facts["compared"] = compared_with_transformers(recipe, shape, samples, own, tell)
         shutil.rmtree(own / "server", ignore_errors=True)

@@ -63,6 +63,7 @@ def extract(
     *,
     at_a_time: int,
     told: Callable[[Wanted], None],
+    only: Path | None = None,
 ) -> None:
     """Take the states of samples from a server.
 
@@ -74,6 +75,7 @@ def extract(
         dtype: what states are kept as.
         at_a_time: requests at a time.
         told: is called with every sample that is done, in this thread.
+        only: the folder that the server puts its files into; one that it names elsewhere is neither read nor removed.
 
     Raises:
         MeasureError: the server is gone, or gives states that are not sound, after three tries.
@@ -84,7 +86,7 @@ def extract(
         try:
             while True:
                 for one in left:
-                    running[pool.submit(_take, url, model, one, shape, dtype)] = one
+                    running[pool.submit(_take, url, model, one, shape, dtype, only)] = one
                     if len(running) >= 2 * at_a_time:
                         break
                 if not running:
@@ -98,13 +100,15 @@ def extract(
                 future.cancel()
 
 
-def _take(url: str, model: str, one: Wanted, shape: TargetShape, dtype: Dtype) -> None:
+def _take(  # noqa: PLR0917 - private, of one sample
+    url: str, model: str, one: Wanted, shape: TargetShape, dtype: Dtype, only: Path | None
+) -> None:
     why = ""
     for number in range(_TRIES):
         if number:
             time.sleep(_PAUSE_S * 2**number)
         try:
-            states = requested(url, model, one.ids, shape)
+            states = requested(url, model, one.ids, shape, only)
         except (UnsoundError, MeasureError, StatusError) as error:
             why = str(error)
             continue
@@ -113,7 +117,9 @@ def _take(url: str, model: str, one: Wanted, shape: TargetShape, dtype: Dtype) -
     raise MeasureError(f"sample {one.row}: no sound states from {url} in {_TRIES} tries: {why}")
 
 
-def requested(url: str, model: str, ids: NDArray[np.int32], shape: TargetShape) -> NDArray[np.float32]:
+def requested(
+    url: str, model: str, ids: NDArray[np.int32], shape: TargetShape, only: Path | None = None
+) -> NDArray[np.float32]:
     """Ask for one sample's states and return them, [T, slots, hidden], checked; the server's file is removed.
 
     Raises:
@@ -126,6 +132,8 @@ def requested(url: str, model: str, ids: NDArray[np.int32], shape: TargetShape) 
     path = named_file(answer)
     if path is None:
         raise UnsoundError("the answer names no hidden_states_path")
+    if only is not None and path.resolve().parent != only.resolve():
+        raise UnsoundError(f"the server names {path}, which is not in {only} as the first one was")
     choice = (answer.get("choices") or [{}])[0]
     if choice.get("prompt_token_ids", answer.get("prompt_token_ids")) != prompt:
         raise UnsoundError("the server read other token ids than were sent")

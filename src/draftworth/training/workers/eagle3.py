@@ -72,8 +72,15 @@ class Draft:
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def chain(
-        self, tokens: Tensor, states: Tensor, where: Tensor, k: int, forced: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        tokens: Tensor,
+        states: Tensor,
+        where: Tensor,
+        k: int,
+        forced: Tensor | None = None,
+        *,
+        logits: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
         """Draft k tokens from each anchor.
 
         Args:
@@ -81,10 +88,12 @@ class Draft:
             states: the target's auxiliary states, [T, aux * hidden], of the layers in `shape.aux`.
             where: anchors t, [M]; at each, tokens up to t + 1 and states up to t are known.
             k: how many tokens.
+            logits: whether they are wanted.
             forced: feed these tokens into the next steps instead of the drafted ones, [M, k]; for comparisons.
 
         Returns:
-            Drafted target ids [M, k], which stand for tokens t + 2 and on; logits over its vocabulary [M, k, N].
+            Drafted target ids [M, k], which stand for tokens t + 2 and on; logits over its vocabulary [M, k, N] where
+            they are asked for: 4 bytes x M x k x N.
         """
         hidden = self._features(states[:-1].to(self.device).float())
         embedded = self._w["embed_tokens.weight"]
@@ -94,19 +103,20 @@ class Draft:
         x = self._layers(embedded[tokens[1:].to(self.device)], hidden, positions, positions, cache, [])
         x = x[where]
         extra: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(self.shape.layers)]
-        drafted, logits = [], []
+        drafted, kept = [], []
         for step in range(k):
             normed = self._norm("norm", x)
             scores = normed @ self._w["lm_head.weight"].T
             ids = scores.argmax(-1)
             ids = ids if self._offsets is None else ids + self._offsets[ids]
             drafted.append(ids)
-            logits.append(scores)
+            if logits:
+                kept.append(scores)
             if step + 1 < k:
                 fed = ids if forced is None else forced[:, step].to(self.device)
                 passed = normed if self.shape.norm_output else x
                 x = self._layers(embedded[fed], passed, where + step + 1, where, cache, extra)
-        return torch.stack(drafted, 1), torch.stack(logits, 1)
+        return torch.stack(drafted, 1), torch.stack(kept, 1) if logits else None
 
     def _features(self, states: Tensor) -> Tensor:
         """Return what stands for the target's states, [T, hidden]."""
