@@ -6,8 +6,11 @@ pins. `check` imports it there and names what does not fit.
 """
 
 import importlib
+import shutil
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,6 +56,7 @@ MODULES = (
     "speculators.models.eagle3",
     "speculators.losses",
     "draftworth.training.run",
+    "vllm",
     "draftworth.cli",
 )
 
@@ -73,8 +77,19 @@ def pack(out: Path, bundles: Mapping[str, Path]) -> dict[str, int]:
 
 
 def unpack(pieces: Path, to: Path, site: Path | None) -> None:
-    """Put a bundle together; install the wheels in it, where a site is named, with no network and no dependencies."""
+    """Put a bundle together; install the wheels in it, where a site is named, with no network and no dependencies.
+
+    Files `p_aa`, `p_ab`, … are pieces of one wheel that was too large to travel: vLLM's.
+    """
     names = join(pieces, to)
+    parts = sorted((to / name for name in names if Path(name).name.startswith("p_")), key=lambda one: one.name)
+    if site is not None and parts:
+        with tempfile.TemporaryFile() as whole:
+            for one in parts:
+                with one.open("rb") as part:
+                    shutil.copyfileobj(part, whole)
+            with zipfile.ZipFile(whole) as wheel:
+                wheel.extractall(site)
     found = sorted(str(to / name) for name in names if name.endswith(".whl"))
     if site is not None and found:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-compile"]

@@ -51,7 +51,7 @@ optimizer = "{optimizer}"
 patience = 0
 device = "{device}"
 [eval]
-k = [1, 2, 3, 4, 5, 6, 7]
+k = [1, 2, 3, 4, 5, 6, 7, 8]
 """
 CHECKPOINTS, STATE, SETTINGS = "checkpoints", "state", "made_from.json"
 

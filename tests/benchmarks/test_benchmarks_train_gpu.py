@@ -1,6 +1,7 @@
 """What benchmarks/train_gpu.py does before and after a GPU: ids, hold-outs, pieces, and what goes on from what."""
 
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from benchmarks.train_gpu_run import check_same, length_of
 from benchmarks.train_gpu_serve import MT_BENCH, choose, compared
 from tests.training.training_making import make_target
 
+from benchmarks import train_gpu_pack
 from draftworth.training.workers.packing import followed, groups, spans_of
 
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen"
@@ -180,3 +182,16 @@ def test_every_stage_has_a_verb() -> None:
     made = parser().parse_args(["fit", "--run", "r", "--epochs", "3"])
     assert (made.verb, made.limit, made.epochs) == ("fit", 480.0, 3)
     assert parser().parse_args(["answers", "--model", "m", "--prompts", "p", "--parts", "q"]).at_a_time == 512
+
+
+def test_a_wheel_that_travelled_in_pieces_is_put_into_the_site(tmp_path: Path) -> None:
+    folder = tmp_path / "vllm"
+    folder.mkdir()
+    with zipfile.ZipFile(tmp_path / "whole.whl", "w") as wheel:
+        wheel.writestr("engine/__init__.py", "x = 1\n" * 500)
+    whole = (tmp_path / "whole.whl").read_bytes()
+    for name, part in (("p_aa", whole[:100]), ("p_ab", whole[100:])):
+        (folder / name).write_bytes(part)
+    train_gpu_pack.pack(tmp_path / "bundles", {"vllm": folder})
+    train_gpu_pack.unpack(tmp_path / "bundles" / "vllm", tmp_path / "there", tmp_path / "site")
+    assert (tmp_path / "site" / "engine" / "__init__.py").read_text() == "x = 1\n" * 500
