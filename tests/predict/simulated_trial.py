@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 T = {1: 10.0, 2: 12.0, 4: 15.0, 8: 21.0}
 """T of a step: that of the next captured size; ms."""
-IDLE, DRAFTING, MIXED = 2.0, 4.5, 5.5
-"""Engine mode of steps that draft nothing, as much as they may, and less: 1 ms each has, 1 ms for a graph in pieces and
-3.5 ms for rejection sampling (`draftworth.costs.graphs`)."""
+IDLE, DRAFTING, MIXED = 2.0, 4.5, 5.0
+"""Engine mode of steps that draft nothing, as much as they may, and less: 1 ms each has, 1 ms for a graph in pieces,
+of which half hides under what verification takes, and 3.5 ms for rejection sampling (`draftworth.costs.graphs`)."""
 
 
 def ngram(k: int, low: int, high: int, **more: object) -> dict[str, Any]:
