@@ -15,6 +15,8 @@ WORDS: Mapping[Source, str] = {
 }
 GROUPS = {"CPU": "cpu", "H200": "h200", "all": ""}
 """Rows over several runs, and how the names of theirs begin."""
+HALF = "-half"
+"""Ends the name of an arm that drafts in half of its steps (`prediction_gpu.py`)."""
 POOLED = ("cells", "median absolute error", "95th percentile", "wrong signs", "measured lies in the interval")
 WIDTHS = ("upper / lower end, predicted", "measured", "decided, predicted", "measured")
 
@@ -47,6 +49,8 @@ def table(found: Sequence[Run]) -> list[str]:
         *_pooled([(run.name, run.library) for run in found]),
         *("", "The same without what the library has of this kind of machine:", ""),
         *_pooled([(run.name, run.elsewhere) for run in found if run.elsewhere is not None]),
+        *("", "**Costs alone, by how many of an arm's steps draft:**", ""),
+        *_covered(found),
         *("", "**T(B, 1) of the probe over the baseline's TPOT in the trial**, and less p:", ""),
         *_bases(found),
         *("", "**Null drafts of several starts**, the same steps but for k, and their baselines:", ""),
@@ -101,6 +105,15 @@ def _bases(found: Sequence[Run]) -> list[str]:
                     f"{(base + p) / measured - 1:+.1%} |"
                 )
     return lines
+
+
+def _covered(found: Sequence[Run]) -> list[str]:
+    """Return errors of arms that always draft, whose steps keep their full graph, apart from those of the others."""
+    cells = [cell for run in found for cell in run.checked.cells if cell.source == "synthetic"]
+    half = [cell for cell in cells if cell.arm.endswith(HALF)]
+    always = [cell for cell in cells if cell not in half]
+    lines = _head("steps that draft", "steps from", *POOLED, *WIDTHS)
+    return [*lines, _row("all", pool(always)), _row("half", pool(half))]
 
 
 def _idle(found: Sequence[Run]) -> list[str]:

@@ -15,7 +15,7 @@ from draftworth.training.capabilities import check_extracts, probe
 from draftworth.training.extraction import flags
 from draftworth.training.shape import TargetShape
 from draftworth.training.states_files import path_of, why_not, write_states
-from draftworth.training.states_vllm import UnsoundError, Wanted, extract, requested
+from draftworth.training.states_vllm import UnsoundError, Wanted, discard, extract, requested, taken
 
 SHAPE = TargetShape(Path("target"), 8, 16, (2, 4, 5))
 
@@ -150,6 +150,15 @@ def test_a_file_in_another_folder_is_neither_read_nor_removed(server: FakeServer
     with pytest.raises(UnsoundError, match=r"the server names .*, which is not in .*elsewhere as the first one was"):
         requested(server.url, "target", ids, SHAPE, tmp_path / "elsewhere")
     assert len([one for one in server.storage.iterdir() if one.suffix == ".safetensors"]) == 1
+
+
+def test_a_file_that_holds_no_states_is_not_removed(tmp_path: Path) -> None:
+    theirs = tmp_path / "notes.txt"
+    theirs.write_text("mine")
+    discard(theirs)
+    with pytest.raises(UnsoundError):
+        taken(theirs, np.arange(5, dtype=np.int32), SHAPE)
+    assert theirs.read_text() == "mine"
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_other_files_of_the_same_inputs_are_another_output(tmp_path: Path) -> No
         write_manifest(
             own, StageName.DATA, inputs={"a": "b"}, counts={}, facts={"files": files}, began=time.monotonic()
         )
-        keys.append((stages.made(tmp_path, StageName.DATA), required(tmp_path, StageName.DATA).key))
+        keys.append((stages.output_key(tmp_path, StageName.DATA), required(tmp_path, StageName.DATA).key))
     (one, same), (other, as_well) = keys
     assert same == as_well
     assert one != other

@@ -23,7 +23,7 @@ from draftworth.training.speedup_lines import table
 from draftworth.training.stages import (
     file_digest,
     key_of,
-    made,
+    output_key,
     prepare,
     read_manifest,
     required,
@@ -59,9 +59,9 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
 def _walk_inputs(recipe: Recipe, folder: Path) -> dict[str, str]:
     return {
         "recipe.eval": section_digest(recipe.eval, without=_COSTS),
-        "manifest.data": made(folder, StageName.DATA),
-        "manifest.states": made(folder, StageName.STATES),
-        "manifest.fit": made(folder, StageName.FIT),
+        "manifest.data": output_key(folder, StageName.DATA),
+        "manifest.states": output_key(folder, StageName.STATES),
+        "manifest.fit": output_key(folder, StageName.FIT),
         "export.dtype": export_dtype(recipe.target),
     }
 

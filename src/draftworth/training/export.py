@@ -26,7 +26,7 @@ from draftworth.training.evaluate import export_dtype
 from draftworth.training.fit import BEST, WINDOW
 from draftworth.training.recipe import Recipe
 from draftworth.training.shape import target_shape
-from draftworth.training.stages import made, prepare, required, target_inputs, write_atomically, write_manifest
+from draftworth.training.stages import output_key, prepare, required, target_inputs, write_atomically, write_manifest
 from draftworth.training.target import config_fields
 from draftworth.training.tensors import Stored, to_bf16, write_safetensors
 from draftworth.training.vocab import D2T, T2D
@@ -48,8 +48,8 @@ _TAKEN = (
 def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
     """Return everything the export depends on; see `StageModule.inputs`."""
     return {
-        "manifest.fit": made(folder, StageName.FIT),
-        "manifest.eval": made(folder, StageName.EVAL),
+        "manifest.fit": output_key(folder, StageName.FIT),
+        "manifest.eval": output_key(folder, StageName.EVAL),
         "export.layout": str(_LAYOUT),
         "export.dtype": export_dtype(recipe.target),
         **target_inputs(recipe.target),

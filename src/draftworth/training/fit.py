@@ -17,7 +17,7 @@ from draftworth.training.environment import required as required_environment
 from draftworth.training.recipe import Recipe
 from draftworth.training.shape import target_shape
 from draftworth.training.stages import (
-    made,
+    output_key,
     prepare,
     required,
     section_digest,
@@ -42,9 +42,9 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
     """Return everything the head depends on; see `StageModule.inputs`."""
     return {
         "recipe.fit": section_digest(recipe.fit, without=_LOOSE),
-        "manifest.data": made(folder, StageName.DATA),
-        "manifest.states": made(folder, StageName.STATES),
-        "manifest.vocab": made(folder, StageName.VOCAB),
+        "manifest.data": output_key(folder, StageName.DATA),
+        "manifest.states": output_key(folder, StageName.STATES),
+        "manifest.vocab": output_key(folder, StageName.VOCAB),
         "head": f"llama, window {WINDOW}",
         **target_inputs(recipe.target),
         **environment_inputs(),

@@ -101,22 +101,18 @@ def _absolute(recipe: Recipe, path: Path, text: str) -> Recipe:
     if twice is not None:
         line = find_line(text, ("data", "sources", len(names) - 1 - names[::-1].index(twice)))
         raise UsageError(f"{path}:{line}: data.sources: two are called {twice!r}; give each a name of its own")
-    predict = recipe.plan.predict
-    plan = recipe.plan if predict is None else recipe.plan.model_copy(update={"predict": (folder / predict).resolve()})
-    costs = recipe.eval.costs
-    judged = (
-        recipe.eval
-        if costs is None
-        else recipe.eval.model_copy(update={"costs": (folder / costs.expanduser()).resolve()})
-    )
+
+    def beside(name: Path | None) -> Path | None:
+        return None if name is None else (folder / name.expanduser()).resolve()
+
     out = folder / (f"{path.stem}-run" if recipe.out is None else recipe.out.expanduser())
     return recipe.model_copy(
         update={
             "target": target,
             "out": out.resolve(),
             "data": recipe.data.model_copy(update={"sources": sources, "exclude": exclude}),
-            "plan": plan,
-            "eval": judged,
+            "plan": recipe.plan.model_copy(update={"predict": beside(recipe.plan.predict)}),
+            "eval": recipe.eval.model_copy(update={"costs": beside(recipe.eval.costs)}),
         }
     )
 

@@ -72,7 +72,7 @@ def required(folder: Path, stage: StageName) -> StageManifest:
     return found
 
 
-def made(folder: Path, stage: StageName) -> str:
+def output_key(folder: Path, stage: StageName) -> str:
     """Return what tells an earlier stage's output: the key of its inputs, and its files' digests where it has some.
 
     Equal inputs may give other files: answers that were missing come with a second try.

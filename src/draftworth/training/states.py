@@ -27,7 +27,7 @@ from draftworth.training.extraction import as_text, flags, served
 from draftworth.training.recipe import Recipe
 from draftworth.training.shape import TargetShape, target_shape
 from draftworth.training.stages import (
-    made,
+    output_key,
     prepare,
     section_digest,
     target_inputs,
@@ -48,7 +48,7 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
     """Return everything the states depend on; see `StageModule.inputs`."""
     return {
         "recipe.states": section_digest(recipe.states, without=_LOOSE),
-        "manifest.data": made(folder, StageName.DATA),
+        "manifest.data": output_key(folder, StageName.DATA),
         **target_inputs(recipe.target),
     }
 
@@ -218,14 +218,23 @@ def _from_vllm(
             asked = as_text(flags(shape, STORAGE, on_cpu=False))
             check_extracts(found, longest, asked)
             facts["server"] = found.model_dump(mode="json", exclude={"states_path", "url"})
+            assert found.states_path is not None, "check_extracts"
+            of_probe = Path(found.states_path)
+            discard(of_probe)
             # The shortest first: their states are held against transformers' before the long work.
-            only = None if found.states_path is None else Path(found.states_path).parent
-            if only is not None:  # the probe's own
-                discard(Path(found.states_path or ""))
             first = sorted(missing, key=lambda one: len(one.ids))[:COMPARED]
             rest = [one for one in missing if not any(one is other for other in first)]
             for some in (first, rest):
-                extract(url, found.model, some, shape, states.dtype, at_a_time=states.concurrency, told=told, only=only)
+                extract(
+                    url,
+                    found.model,
+                    some,
+                    shape,
+                    states.dtype,
+                    at_a_time=states.concurrency,
+                    told=told,
+                    only=of_probe.parent,
+                )
                 if some is first:
                     facts["compared"] = compared_with_transformers(recipe, shape, samples, own, tell)
         shutil.rmtree(own / "server", ignore_errors=True)

@@ -50,6 +50,9 @@ class Wanted:
         return self.folder.name, self.row
 
 
+_ENDING = ".safetensors"
+
+
 class UnsoundError(Exception):
     """States that cannot be used; the text says why."""
 
@@ -176,6 +179,8 @@ def _lock_of(path: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
+    if path.suffix != _ENDING:  # what a wrong answer names may be anybody's file
+        return
     for used in (path, _lock_of(path)):
         with suppress(OSError):
             used.unlink()

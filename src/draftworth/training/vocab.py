@@ -18,7 +18,7 @@ from draftworth.errors import RefusedError
 from draftworth.training.base import StageManifest, StageName, Tell
 from draftworth.training.columns import read_samples
 from draftworth.training.recipe import Recipe
-from draftworth.training.stages import made, prepare, section_digest, write_atomically, write_manifest
+from draftworth.training.stages import output_key, prepare, section_digest, write_atomically, write_manifest
 from draftworth.training.target import vocabulary_of
 
 D2T, T2D = "d2t.npy", "t2d.npy"
@@ -59,7 +59,7 @@ def inputs(recipe: Recipe, folder: Path) -> Mapping[str, str]:
     """Return everything the vocabulary depends on; see `StageModule.inputs`."""
     return {
         "recipe.vocab": section_digest(recipe.vocab),
-        "manifest.data": made(folder, StageName.DATA),
+        "manifest.data": output_key(folder, StageName.DATA),
         "target.vocab_size": str(vocabulary_of(recipe.target)),
     }
 

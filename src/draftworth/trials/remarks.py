@@ -125,26 +125,28 @@ def _accounts_for(shares: tuple[float, float], baseline: Sequence[Block], blocks
     plain, other = (sum(row.tpot_ms or 0.0 for row in some) / len(some) for some in rows)
     if not prompt or not answer:
         return None
-    first = [_prompt_token_ms(some, 1 - share) for some, share in zip(rows, shares, strict=True)]
-    token = max(one for one in first if one is not None) if None not in first else math.inf
-    apart = abs(shares[0] - shares[1])
-    share = (max(loads) - 1) * apart * prompt / answer * min(token, max(plain, other)) / other
+    token = max(_prompt_token_ms(some, 1 - cached) for some, cached in zip(rows, shares, strict=True))
+    further = abs(shares[0] - shares[1]) * prompt
+    share = (max(loads) - 1) * further / answer * min(token, max(plain, other)) / other
     return abs(math.log1p(-share)) if share < 1 else None
 
 
-def _prompt_token_ms(rows: Sequence[RequestRow], computed: float) -> float | None:
-    """Return the most that a token of a prompt took of the time to the first token, at the point where it was most.
+def _prompt_token_ms(rows: Sequence[RequestRow], computed: float) -> float:
+    """Return the most milliseconds that a token of a prompt took of the time to the first token, where it was most.
 
     Args:
         rows: of an arm.
         computed: share of prompt tokens that were not in the cache.
+
+    Returns:
+        Infinity where no row tells.
     """
     by_point: dict[str, tuple[float, float]] = {}
     for row in rows:
         if row.ttft_ms and row.prompt_tokens:
             ms, tokens = by_point.get(row.point, (0.0, 0.0))
             by_point[row.point] = ms + row.ttft_ms, tokens + row.prompt_tokens * computed
-    return max((ms / tokens for ms, tokens in by_point.values() if tokens), default=None)
+    return max((ms / tokens for ms, tokens in by_point.values() if tokens), default=math.inf)
 
 
 def _shares(baseline: Sequence[Block], blocks: Sequence[Block]) -> tuple[float | None, float | None]:

@@ -175,7 +175,7 @@ def _prefills(
 
     found = {}
     for point in sweep:
-        here = [row for row in rows if row.point == point.label and row.ok and row.tpot_ms and row.decode_ms]
+        here = [row for row in rows if row.point == point.label and row.timed and row.tpot_ms and row.decode_ms]
         if not isinstance(point.load, Closed) or not here:
             continue
         firsts = [row.ttft_ms for row in here if row.ttft_ms]

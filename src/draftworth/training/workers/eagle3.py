@@ -71,16 +71,7 @@ class Draft:
         return cls(config, tensors, device)
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
-    def chain(
-        self,
-        tokens: Tensor,
-        states: Tensor,
-        where: Tensor,
-        k: int,
-        forced: Tensor | None = None,
-        *,
-        logits: bool = False,
-    ) -> tuple[Tensor, Tensor | None]:
+    def chain(self, tokens: Tensor, states: Tensor, where: Tensor, k: int) -> Tensor:
         """Draft k tokens from each anchor.
 
         Args:
@@ -88,12 +79,9 @@ class Draft:
             states: the target's auxiliary states, [T, aux * hidden], of the layers in `shape.aux`.
             where: anchors t, [M]; at each, tokens up to t + 1 and states up to t are known.
             k: how many tokens.
-            logits: whether they are wanted.
-            forced: feed these tokens into the next steps instead of the drafted ones, [M, k]; for comparisons.
 
         Returns:
-            Drafted target ids [M, k], which stand for tokens t + 2 and on; logits over its vocabulary [M, k, N] where
-            they are asked for: 4 bytes x M x k x N.
+            Drafted target ids [M, k], which stand for tokens t + 2 and on.
         """
         hidden = self._features(states[:-1].to(self.device).float())
         embedded = self._w["embed_tokens.weight"]
@@ -103,20 +91,16 @@ class Draft:
         x = self._layers(embedded[tokens[1:].to(self.device)], hidden, positions, positions, cache, [])
         x = x[where]
         extra: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(self.shape.layers)]
-        drafted, kept = [], []
+        drafted: list[Tensor] = []
         for step in range(k):
             normed = self._norm("norm", x)
-            scores = normed @ self._w["lm_head.weight"].T
-            ids = scores.argmax(-1)
+            ids = (normed @ self._w["lm_head.weight"].T).argmax(-1)
             ids = ids if self._offsets is None else ids + self._offsets[ids]
             drafted.append(ids)
-            if logits:
-                kept.append(scores)
             if step + 1 < k:
-                fed = ids if forced is None else forced[:, step].to(self.device)
                 passed = normed if self.shape.norm_output else x
-                x = self._layers(embedded[fed], passed, where + step + 1, where, cache, extra)
-        return torch.stack(drafted, 1), torch.stack(kept, 1) if logits else None
+                x = self._layers(embedded[ids], passed, where + step + 1, where, cache, extra)
+        return torch.stack(drafted, 1)
 
     def _features(self, states: Tensor) -> Tensor:
         """Return what stands for the target's states, [T, hidden]."""

@@ -95,6 +95,6 @@ def walk_sample(
     where = anchors(mask)
     if not len(where):
         return {k: Walked(k) for k in ks}
-    drafts, _ = draft.chain(torch.from_numpy(sample.ids), states[:, :-1].flatten(1), torch.from_numpy(where), max(ks))
+    drafts = draft.chain(torch.from_numpy(sample.ids), states[:, :-1].flatten(1), torch.from_numpy(where), max(ks))
     agreeing = matches(drafts.cpu().numpy(), sample.ids, where)
     return {k: walk(agreeing, where, mask, k, known) for k in ks}
